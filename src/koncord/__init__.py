@@ -1,0 +1,53 @@
+"""koncord: federated clustering when nobody knows K.
+
+Names are imported when they are first used, so that ``koncord --help`` does not wait for scikit-learn.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koncord import theory
+    from koncord.errors import KoncordError
+    from koncord.estimate.asm import ASM
+    from koncord.estimate.dpgmm import DPGMM
+    from koncord.estimate.gmeans import GMeans
+    from koncord.estimate.known import KnownCounts
+    from koncord.estimate.search import LabelFreeSearch
+    from koncord.estimate.xmeans import XMeans
+
+__version__ = "0.1.0.dev0"
+
+_HOME = {
+    "ASM": "koncord.estimate.asm",
+    "DPGMM": "koncord.estimate.dpgmm",
+    "GMeans": "koncord.estimate.gmeans",
+    "KnownCounts": "koncord.estimate.known",
+    "KoncordError": "koncord.errors",
+    "LabelFreeSearch": "koncord.estimate.search",
+    "XMeans": "koncord.estimate.xmeans",
+    "theory": "koncord.theory",
+}
+
+__all__ = [
+    "ASM",
+    "DPGMM",
+    "GMeans",
+    "KnownCounts",
+    "KoncordError",
+    "LabelFreeSearch",
+    "XMeans",
+    "__version__",
+    "theory",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'koncord' has no attribute {name!r}")
+    module = import_module(_HOME[name])
+    return module if _HOME[name] == f"koncord.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,192 @@
+"""Adaptive split-merge (ASM): how many components one client's table holds, with no labels and no count.
+
+Algorithm 1 of the paper: start from one spherical Gaussian; split every component whose two halves, fitted by EM from
+the leading axis, improve the component-term BIC and keep a minimum mass; repeat until nothing splits; then merge
+components that overlap. Hyperparameters left open are chosen on held-out rows of the same table.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from koncord._blas import one_blas_thread
+from koncord._progress import part, report
+from koncord._random import RandomState, as_generator
+from koncord._validation import check_count, check_magnitude, check_number, check_option
+from koncord.estimate.merging import merge
+from koncord.estimate.mixture import SphericalMixtureMixin
+from koncord.estimate.search import Candidate, best_of, split_rows
+from koncord.estimate.silhouette import HeldOut
+from koncord.estimate.splitting import VARIANCE_FLOOR, SplitTree, components_of
+from koncord.types import Components, FloatArray, IntArray
+
+# The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
+GRID: Mapping[str, tuple[float, ...]] = {
+    "min_mass": (20, 50, 80, 120, 200),
+    "split_factor": (0.3, 0.5, 0.7, 1.0),
+    "merge_factor": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
+}
+MNIST_MERGE_FACTORS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2)
+HOLDOUT = 0.2
+
+
+class ASM(SphericalMixtureMixin):
+    """Adaptive split-merge estimator of the number of clusters in one table.
+
+    Parameters
+    ----------
+    covariance : "spherical" (ASM-S: one variance a component) or "identity" (ASM-I: unit variance)
+    split_factor : delta, how far from the mean the two halves start, in standard deviations of the leading axis
+    min_mass : tau, rows' worth of responsibility both halves must keep
+    merge_factor : alpha, components merge while ``|mu_i - mu_j| <= alpha (sigma_i + sigma_j)``; 0 never merges
+    max_em_iter : EM iterations of a split test; all of them are run
+    max_components : most components the split stage makes, reached in the order of its passes
+    random_state : seed of the rows held out to choose what is left open
+
+    `split_factor`, `min_mass` and `merge_factor` take a number, which fixes them, a sequence of numbers to choose
+    from, or None: chosen from the paper's grid (120 combinations). The choice fits every combination on 80 % of the
+    rows, keeps the one with the largest silhouette of the other 20 % (ties: fewer components, then grid order), and
+    fits it again on all rows. At most 3,000 held-out rows, drawn by the same seed, enter the silhouette.
+
+    In a split test the variance of a half is floored at 1e-6 of the variance of the component under test, so
+    duplicate rows, constant columns and fewer rows than columns are all right.
+
+    Attributes
+    ----------
+    n_components_ : int
+    means_ (k, d), variances_ (k,), counts_ (k,), weights_ (k,) : of the components
+    labels_ : component of every training row; ``counts_`` and ``means_`` are those of these rows
+    n_split_components_ : components before merging
+    config_ : the three values used
+    results_ : tuple of `Candidate` in grid order, empty when nothing was left open
+    best_score_ : silhouette of the chosen configuration, NaN when there was none
+
+    Examples
+    --------
+    >>> import numpy as np, koncord
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(m, 1, (80, 2)) for m in (0, 8, 16)])
+    >>> koncord.ASM(random_state=0).fit(X).n_components_
+    3
+    """
+
+    def __init__(
+        self,
+        covariance: str = "spherical",
+        split_factor: float | Sequence[float] | None = None,
+        min_mass: float | Sequence[float] | None = None,
+        merge_factor: float | Sequence[float] | None = None,
+        max_em_iter: int = 15,
+        max_components: int = 200,
+        random_state: RandomState = None,
+    ) -> None:
+        self.covariance = covariance
+        self.split_factor = split_factor
+        self.min_mass = min_mass
+        self.merge_factor = merge_factor
+        self.max_em_iter = max_em_iter
+        self.max_components = max_components
+        self.random_state = random_state
+
+    def fit(self, X: FloatArray, y: object = None) -> Self:
+        X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
+        grid = self._grid()
+        max_components = check_count("max_components", self.max_components, owner=self)
+        tree_options = {
+            "is_spherical": check_option("covariance", self.covariance, ("spherical", "identity"), owner=self)
+            == "spherical",
+            "n_em_iter": check_count("max_em_iter", self.max_em_iter, owner=self),
+        }
+        is_open = any(len(values) > 1 for values in grid.values())
+        with one_blas_thread():
+            results: list[Candidate] = []
+            if is_open:
+                rng = as_generator(self.random_state)
+                fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
+                results = score_grid(X, fit_rows, HeldOut(X, held_rows), grid, max_components, tree_options)
+                best = best_of(results)
+                config, self.best_score_ = dict(best.params), best.score
+            else:
+                config, self.best_score_ = {name: values[0] for name, values in grid.items()}, float("nan")
+            with part(0.8 if is_open else 0.0, 1.0, "fitting all rows"):
+                tree = SplitTree(X, split_factor=config["split_factor"], **tree_options)
+                leaves = tree.cut(config["min_mass"], max_components)
+                components, group = merge(components_of(leaves), config["merge_factor"])
+        report(1.0)
+        self.config_ = config
+        self.results_ = tuple(results)
+        self.n_split_components_ = len(leaves)
+        self.n_components_ = len(components)
+        self.means_ = components.means
+        self.counts_ = components.counts
+        self.weights_ = components.counts / len(X)
+        self.variances_ = floored(components)
+        self.labels_ = np.empty(len(X), dtype=np.int64)
+        for leaf, component in zip(leaves, group, strict=True):
+            self.labels_[leaf.rows] = component
+        return self
+
+    def _grid(self) -> dict[str, tuple[float, ...]]:
+        """The values to choose from, each checked; a fixed parameter has one."""
+        grid = {}
+        for name, paper in GRID.items():
+            given = getattr(self, name)
+            values: tuple[Any, ...]
+            if given is None:
+                values = paper
+            elif isinstance(given, Real):
+                values = (given,)
+            elif isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) and len(given):
+                values = tuple(given)
+            else:
+                raise TypeError(f"'{name}' of ASM must be a number, a sequence of numbers or None; got {given!r}.")
+            grid[name] = tuple(
+                check_number(name, value, owner=self, least=0, above=name == "split_factor") for value in values
+            )
+        return grid
+
+
+def score_grid(
+    X: FloatArray,
+    fit_rows: IntArray,
+    held_out: HeldOut,
+    grid: Mapping[str, Sequence[float]],
+    max_components: int,
+    tree_options: Mapping[str, Any],
+) -> list[Candidate]:
+    """Score every configuration, in grid order, with one tree a split factor, one cut a minimum mass.
+
+    The lightest minimum mass comes first: it grows all of the tree that the others are cuts of, unless the cap on
+    components stops it.
+    """
+    scored = {}
+    for at, split_factor in enumerate(grid["split_factor"]):
+        n_trees = len(grid["split_factor"])
+        with part(0.8 * at / n_trees, 0.8 * (at + 1) / n_trees, f"split factor {split_factor:g} ({at + 1} of {n_trees})"):
+            tree = SplitTree(X, fit_rows, split_factor=split_factor, **tree_options)
+            merged: dict[tuple[tuple[int, ...], float], tuple[int, float]] = {}
+            for min_mass in sorted(grid["min_mass"]):
+                leaves = tree.cut(min_mass, max_components)
+                for merge_factor in grid["merge_factor"]:
+                    key = (tuple(map(id, leaves)), merge_factor)
+                    if key not in merged:
+                        components, _ = merge(components_of(leaves), merge_factor)
+                        merged[key] = len(components), held_out.score_nearest(components.means)
+                    scored[min_mass, split_factor, merge_factor] = merged[key]
+    return [
+        Candidate(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
+        for values in product(*grid.values())
+    ]
+
+
+def floored(components: Components) -> FloatArray:
+    """Variances for densities: a component of identical rows gets the floor of the table's own variance, never 0."""
+    total = components.counts.sum()
+    mean = components.counts @ components.means / total
+    spread = components.scatters.sum() + components.counts @ ((components.means - mean) ** 2).sum(axis=1)
+    overall = spread / (total * components.means.shape[1])
+    return np.maximum(components.variances, VARIANCE_FLOOR * overall if overall > 0 else 1.0)

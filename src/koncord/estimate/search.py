@@ -1,0 +1,138 @@
+"""Label-free choice of hyperparameters: fit on most of the rows, take the silhouette of the rest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import isnan
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from koncord._blas import one_blas_thread
+from koncord._progress import part, report
+from koncord._random import RandomState, as_generator, draw_seed, seeded
+from koncord._validation import check_number
+from koncord.estimate.silhouette import HeldOut
+from koncord.types import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One configuration of the grid and how it did; `score` is NaN where the held-out rows have no silhouette."""
+
+    params: Mapping[str, Any] = field(hash=False)
+    n_components: int
+    score: float
+
+
+class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Choose an estimator's parameters without labels, then fit it on all rows.
+
+    Every combination of the grid is fitted on a random part of the rows and scored by the mean silhouette of the
+    held-out rest under its `predict`. Ties go to the smaller number of components, then to the order of the grid. A
+    combination that gives the held-out rows one label has no silhouette and loses to any that has one.
+
+    Parameters
+    ----------
+    estimator : clusterer with `fit` and `predict`
+    param_grid : mapping of parameter name to the values to try, in order; the last name varies fastest
+    holdout : share of the rows held out
+    random_state : seed of the hold-out; also given to an estimator whose own `random_state` is None
+
+    Attributes
+    ----------
+    best_params_, best_score_, best_estimator_ : the choice, its silhouette, and its fit on all rows
+    results_ : tuple of `Candidate`, in grid order
+    n_components_, labels_ : of the best estimator
+
+    Examples
+    --------
+    >>> import numpy as np, koncord
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(m, 1, (60, 2)) for m in (0, 8, 16)])
+    >>> search = koncord.LabelFreeSearch(koncord.GMeans(), {"significance": [1e-4, 0.05]}, random_state=0).fit(X)
+    >>> search.n_components_
+    3
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Mapping[str, Sequence[Any]],
+        *,
+        holdout: float = 0.2,
+        random_state: RandomState = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.holdout = holdout
+        self.random_state = random_state
+
+    def fit(self, X: FloatArray, y: object = None) -> Self:
+        X = validate_data(self, X, dtype=float)
+        grid = combinations(self.param_grid)
+        rng = as_generator(self.random_state)
+        fit_rows, held_rows = split_rows(len(X), self.holdout, rng, owner=self)
+        seed = draw_seed(rng)
+        held_out = HeldOut(X, held_rows)
+        results = []
+        with one_blas_thread():
+            for at, params in enumerate(grid):
+                with part(at / (len(grid) + 1), (at + 1) / (len(grid) + 1), f"candidate {at + 1} of {len(grid)}"):
+                    fitted = seeded(clone(self.estimator).set_params(**params), seed).fit(X[fit_rows])
+                score = held_out.score(fitted.predict(held_out.X)) if len(held_rows) else float("nan")
+                results.append(Candidate(params=params, n_components=n_components_of(fitted), score=score))
+            best = best_of(results)
+            self.best_estimator_ = seeded(clone(self.estimator).set_params(**best.params), seed).fit(X)
+        report(1.0)
+        self.results_ = tuple(results)
+        self.best_params_ = dict(best.params)
+        self.best_score_ = best.score
+        self.n_components_ = n_components_of(self.best_estimator_)
+        self.labels_ = self.best_estimator_.labels_
+        return self
+
+    def predict(self, X: FloatArray) -> IntArray:
+        check_is_fitted(self)
+        labels: IntArray = self.best_estimator_.predict(validate_data(self, X, dtype=float, reset=False))
+        return labels
+
+
+def combinations(param_grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the grid, in the order of its names, the last one fastest."""
+    for name, values in param_grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) == 0:
+            raise ValueError(
+                f"'param_grid' of LabelFreeSearch must map {name!r} to a non-empty list of values; got {values!r}."
+            )
+    return [dict(zip(param_grid, values, strict=True)) for values in product(*param_grid.values())]
+
+
+def split_rows(n: int, holdout: float, rng: np.random.Generator, *, owner: object) -> tuple[IntArray, IntArray]:
+    """Rows to fit and rows to hold out, both in random order; at least one row is always fitted."""
+    share = check_number("holdout", holdout, owner=owner, least=0, above=True)
+    if share >= 1:
+        raise ValueError(f"'holdout' of {type(owner).__name__} must be below 1; got {holdout!r}.")
+    order = rng.permutation(n)
+    n_held = min(round(share * n), n - 1)
+    return order[n_held:], order[:n_held]
+
+
+def best_of(results: Sequence[Candidate]) -> Candidate:
+    """Largest silhouette; ties to the smaller count, then to grid order. No silhouette loses to any."""
+
+    def rank(candidate: Candidate) -> tuple[bool, float, int]:
+        missing = isnan(candidate.score)
+        return missing, 0.0 if missing else -candidate.score, candidate.n_components
+
+    return min(results, key=rank)
+
+
+def n_components_of(fitted: Any) -> int:
+    """Number of clusters a fitted clusterer found, whatever it calls it."""
+    for name in ("n_components_", "n_clusters_"):
+        if hasattr(fitted, name):
+            return int(getattr(fitted, name))
+    return len(np.unique(fitted.labels_))

@@ -1,0 +1,299 @@
+"""The split stage of ASM: one lazily grown tree of binary splits for each split factor.
+
+The split test of a component reads its own rows only, so the tree does not depend on the minimum mass: a larger
+minimum mass is the same tree, cut higher up. All components of one pass are tested together.
+
+Inside a test the rows are centred on their component and carried as ``[z, |z|^2, 1]``. The log odds of the two
+children are then one matrix-vector product, and every sum an M-step needs (of ``z``, ``|z|^2`` and 1, weighted by the
+responsibilities of the first child) is one more. As the rows sum to zero, the sums of the second child follow.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+
+from koncord._progress import report
+from koncord.types import Components, FloatArray, IntArray
+
+# A child's variance is never below this share of the variance of the component under test: a child that collapses
+# onto duplicate rows keeps a finite likelihood, and the test stays independent of the scale of the data.
+VARIANCE_FLOOR = 1e-6
+# Rows that differ by no more than the rounding of the largest value in the table are one point and never split.
+ROUNDING = 16 * float(np.finfo(float).eps)
+# A child whose responsibilities fade out keeps this mass, far below one row, so that its mean stays finite.
+FADED_MASS = 1e-9
+# Floats in one block of rows: an EM iteration reads a block twice, so it should stay in the cache.
+BLOCK_FLOATS = 1 << 16
+# Up to this size all eigenvectors cost less than the call that finds one alone.
+SMALL_GRAM = 24
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A component of the tree. ``rows`` are indices into the table, a slice of the tree's own order."""
+
+    rows: IntArray
+    mean: FloatArray
+    scatter: float
+    is_tested: bool = False
+    child_mass: float = 0.0  # effective mass of the lighter child
+    children: "tuple[Node, Node] | None" = None  # None while untested, and where a split does not improve BIC
+
+
+class SplitTree:
+    """Split tree of ``X[rows]`` for one split factor, grown only as far as the cuts asked of it need.
+
+    Parameters
+    ----------
+    X : array (n_samples, n_features)
+    rows : indices of the rows of ``X`` to model, or None for all
+    split_factor : delta; the children start at ``mean +- delta sqrt(lambda_1) v_1``
+    is_spherical : one variance a component (ASM-S), else the identity (ASM-I)
+    n_em_iter : EM iterations of a split test, always all of them
+    """
+
+    def __init__(
+        self, X: FloatArray, rows: IntArray | None = None, *, split_factor: float, is_spherical: bool, n_em_iter: int
+    ) -> None:
+        self.X = X
+        self.split_factor = split_factor
+        self.is_spherical = is_spherical
+        self.n_em_iter = n_em_iter
+        self.block_size = max(BLOCK_FLOATS // (X.shape[1] + 2), 1)
+        self.point_scatter = X.shape[1] * (ROUNDING * max(-X.min(), X.max())) ** 2
+        self.root = root_of(X, np.arange(len(X)) if rows is None else rows.copy(), self.block_size)
+
+    def cut(self, min_mass: float, max_components: int) -> list[Node]:
+        """Components when no child may weigh less than `min_mass`: passes over all of them until none splits."""
+        components = [self.root]
+        while len(components) < max_components:
+            # Two children of fewer than 2 tau rows cannot both weigh tau: their masses sum to the rows.
+            self._test([node for node in components if not node.is_tested and len(node.rows) >= 2 * min_mass])
+            room = max_components - len(components)
+            after: list[Node] = []
+            for node in components:
+                if room and node.children and node.child_mass >= min_mass:
+                    after.extend(node.children)
+                    room -= 1
+                else:
+                    after.append(node)
+            if len(after) == len(components):
+                break
+            components = after
+            report(log(len(components)) / log(max_components))  # passes about double the components
+        return components
+
+    def _test(self, nodes: Sequence[Node]) -> None:
+        several_points = []
+        for node in nodes:
+            node.is_tested = True
+            if len(node.rows) > 1 and node.scatter > len(node.rows) * self.point_scatter:
+                several_points.append(node)
+        for batch in batches(several_points, self.block_size):
+            divide_where_bic_improves(
+                CentredRows(self.X, batch, self.block_size),
+                split_factor=self.split_factor,
+                is_spherical=self.is_spherical,
+                n_em_iter=self.n_em_iter,
+            )
+
+
+def components_of(nodes: Sequence[Node]) -> Components:
+    return Components(
+        counts=np.array([len(node.rows) for node in nodes]),
+        means=np.array([node.mean for node in nodes]),
+        scatters=np.array([node.scatter for node in nodes]),
+    )
+
+
+def root_of(X: FloatArray, rows: IntArray, block_size: int) -> Node:
+    """Mean and scatter in two passes over blocks, so that nothing the size of the table is allocated."""
+    blocks = [rows[at : at + block_size] for at in range(0, len(rows), block_size)]
+    mean: FloatArray = np.sum([X[block].sum(axis=0) for block in blocks], axis=0) / len(rows)
+    scatter = sum(float(((X[block] - mean) ** 2).sum()) for block in blocks)
+    return Node(rows=rows, mean=mean, scatter=scatter)
+
+
+def batches(nodes: Sequence[Node], most_rows: int) -> Iterator[list[Node]]:
+    """Consecutive nodes that together stay within `most_rows`; a larger node is a batch of its own."""
+    batch: list[Node] = []
+    n_rows = 0
+    for node in nodes:
+        if batch and n_rows + len(node.rows) > most_rows:
+            yield batch
+            batch, n_rows = [], 0
+        batch.append(node)
+        n_rows += len(node.rows)
+    if batch:
+        yield batch
+
+
+def divide_where_bic_improves(
+    table: "CentredRows", *, split_factor: float, is_spherical: bool, n_em_iter: int
+) -> None:
+    """The split test of several nodes at once: fit two children to each by EM; where BIC improves, the node gets them."""
+    d = table.n_features
+    scatter, n = table.totals
+    variance = scatter / (n * d) if is_spherical else np.ones_like(n)
+    floor = VARIANCE_FLOOR * variance if is_spherical else None
+    odds = np.zeros((len(n), d + 2))  # children start with equal weights and the variance of their parent
+    odds[:, :d] = (-2 * split_factor / variance)[:, None] * table.leading_axes()
+    with np.errstate(over="ignore"):  # odds beyond the largest float are a responsibility of zero
+        for _ in range(n_em_iter):
+            pair = maximise(table.expect(odds), table.totals, floor)
+            odds = log_odds(pair)
+    one = -0.5 * (n * d * np.log(2 * np.pi * variance) + scatter / variance)
+    n_parameters = d + 2 if is_spherical else d + 1
+    improves = component_term(pair) - one > n_parameters / 2 * np.log(n)
+    for b in np.flatnonzero(improves):
+        table.divide(int(b), child_mass=float(pair.masses[:, b].min()))
+
+
+class Pair(NamedTuple):
+    """The two children of each node, relative to its mean; the first axis is the child, the second the node."""
+
+    moments: FloatArray  # (n_nodes, n_features): mass_1 mu_1 = -mass_2 mu_2
+    masses: FloatArray  # (2, n_nodes) sums of responsibilities
+    variances: FloatArray  # (2, n_nodes)
+    mean_terms: FloatArray  # (2, n_nodes) mass |mu|^2
+    scatters: FloatArray  # (2, n_nodes) weighted sums of |z - mu|^2
+
+
+def maximise(first: FloatArray, totals: FloatArray, floor: FloatArray | None) -> Pair:
+    """M-step from the first child's sums of ``[z, |z|^2, 1]``; without a floor the variances stay one (ASM-I)."""
+    d = first.shape[1] - 2
+    moments = first[:, :d]
+    sums = np.empty((2, *totals.shape))
+    sums[0] = first[:, d:].T
+    np.subtract(totals, sums[0], sums[1])
+    masses = np.maximum(sums[:, 1], FADED_MASS)
+    mean_terms = np.vecdot(moments, moments) / masses
+    scatters = sums[:, 0] - mean_terms
+    variances = np.ones_like(masses) if floor is None else np.maximum(scatters / (d * masses), floor)
+    return Pair(moments, masses, variances, mean_terms, scatters)
+
+
+def log_odds(pair: Pair) -> FloatArray:
+    """Coefficients of ``[z, |z|^2, 1]`` in the log odds of the second child against the first, (n_nodes, d + 2)."""
+    d = pair.moments.shape[1]
+    precisions = 1.0 / pair.variances
+    scale = precisions / pair.masses
+    constants = np.log(pair.masses) - 0.5 * (d * np.log(pair.variances) + pair.mean_terms * scale)
+    odds = np.empty((len(pair.moments), d + 2))
+    np.multiply(pair.moments, -(scale[0] + scale[1])[:, None], odds[:, :d])
+    odds[:, d] = 0.5 * (precisions[0] - precisions[1])
+    np.subtract(constants[1], constants[0], odds[:, d + 1])
+    return odds
+
+
+def component_term(pair: Pair) -> FloatArray:
+    """``sum_i sum_m gamma_im log N(x_i | mu_m, s_m^2 I)``: the likelihood without the weights, as in the paper."""
+    d = pair.moments.shape[1]
+    per_child = pair.masses * d * np.log(2 * np.pi * pair.variances) + pair.scatters / pair.variances
+    term: FloatArray = -0.5 * per_child.sum(axis=0)
+    return term
+
+
+class CentredRows:
+    """The rows of several nodes, each centred on its node, as columns ``[z, |z|^2, 1]``.
+
+    A node lies in one piece, or in several if it is larger than a block. ``share`` is the responsibility of the
+    first child for every row.
+    """
+
+    def __init__(self, X: FloatArray, nodes: Sequence[Node], block_size: int) -> None:
+        d = X.shape[1]
+        self.nodes = nodes
+        self.n_features = d
+        self.totals = np.array([[node.scatter, len(node.rows)] for node in nodes]).T  # sums of |z|^2 and of 1
+        self.share = np.empty(sum(len(node.rows) for node in nodes))
+        self.pieces: list[list[tuple[FloatArray, FloatArray]]] = []
+        start = 0
+        for node in nodes:
+            pieces = []
+            for at in range(0, len(node.rows), block_size):
+                rows = node.rows[at : at + block_size]
+                columns = np.empty((d + 2, len(rows)))
+                np.subtract(X[rows].T, node.mean[:, None], columns[:d])
+                np.einsum("ij,ij->j", columns[:d], columns[:d], out=columns[d])
+                columns[d + 1] = 1.0
+                pieces.append((columns, self.share[start : start + len(rows)]))
+                start += len(rows)
+            self.pieces.append(pieces)
+
+    def leading_axes(self) -> FloatArray:
+        """``sqrt(lambda_1) v_1`` of the covariance of every node, (n_nodes, n_features)."""
+        return np.array([leading_axis([columns[:-2] for columns, _ in pieces]) for pieces in self.pieces])
+
+    def expect(self, odds: FloatArray) -> FloatArray:
+        """E-step: sums of ``[z, |z|^2, 1]`` weighted by the responsibilities of the first child, (n_nodes, d + 2)."""
+        sums = np.empty_like(odds)
+        if len(self.pieces) > 1:
+            for against, ((columns, share),) in zip(odds, self.pieces, strict=True):
+                np.dot(against, columns, share)
+            responsibility(self.share)
+            for row, ((columns, share),) in zip(sums, self.pieces, strict=True):
+                np.dot(columns, share, row)
+        else:
+            sums[0] = 0.0
+            for columns, share in self.pieces[0]:
+                responsibility(np.dot(odds[0], columns, share))
+                sums[0] += columns @ share
+        return sums
+
+    def divide(self, b: int, *, child_mass: float) -> None:
+        """Give each row of node `b` to the child it is most responsible for; a child without rows is no split."""
+        node, d = self.nodes[b], self.n_features
+        shares = [share >= 0.5 for _, share in self.pieces[b]]
+        is_first = shares[0] if len(shares) == 1 else np.concatenate(shares)
+        n_first = int(is_first.sum())
+        if n_first in (0, len(is_first)):
+            return
+        first = sum(columns @ share for (columns, _), share in zip(self.pieces[b], shares, strict=True))
+        node.rows[:] = np.concatenate([node.rows[is_first], node.rows[~is_first]])
+        children = []
+        for rows, moment, square in (
+            (node.rows[:n_first], first[:d], first[d]),
+            (node.rows[n_first:], -first[:d], node.scatter - first[d]),
+        ):
+            shift = moment / len(rows)
+            scatter = max(float(square - shift @ moment), 0.0)
+            children.append(Node(rows=rows, mean=node.mean + shift, scatter=scatter))
+        node.children = (children[0], children[1])
+        node.child_mass = child_mass
+
+
+def responsibility(odds: FloatArray) -> None:
+    """Turn log odds against the first child into its responsibilities, in place."""
+    np.exp(odds, odds)
+    np.add(odds, 1.0, odds)
+    np.reciprocal(odds, odds)
+
+
+def leading_axis(parts: Sequence[FloatArray]) -> FloatArray:
+    """``sqrt(lambda_1) v_1`` of centred columns given in parts of (n_features, n), its largest entry positive."""
+    d, n = len(parts[0]), sum(part.shape[1] for part in parts)
+    if n >= d:
+        gram = parts[0] @ parts[0].T
+        for part in parts[1:]:
+            gram += part @ part.T
+        value, axis = leading_eigenvector(gram)
+    else:  # fewer rows than columns: the smaller Gram matrix has the same leading eigenvalue
+        z = np.concatenate(parts, axis=1)
+        value, weights = leading_eigenvector(z.T @ z)
+        axis = z @ weights / np.sqrt(value)
+    scaled: FloatArray = axis * np.copysign(np.sqrt(value / n), axis[np.abs(axis).argmax()])
+    return scaled
+
+
+def leading_eigenvector(gram: FloatArray) -> tuple[float, FloatArray]:
+    if len(gram) <= SMALL_GRAM:
+        values, vectors = np.linalg.eigh(gram)
+    else:
+        top = len(gram) - 1
+        values, vectors = eigh(gram, subset_by_index=[top, top], check_finite=False, overwrite_a=True)
+    return max(float(values[-1]), 0.0), vectors[:, -1]

@@ -1,0 +1,27 @@
+"""The nouns the stages share."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """Hard components of one table, as sums: what a merge needs and nothing that grows with the rows."""
+
+    counts: IntArray  # (k,) rows
+    means: FloatArray  # (k, n_features)
+    scatters: FloatArray  # (k,) summed squared distance of the rows to their mean
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def variances(self) -> FloatArray:
+        """Mean variance of a feature in each component: tr(Sigma) / d, the paper's sigma squared."""
+        return self.scatters / (self.counts * self.means.shape[1])
