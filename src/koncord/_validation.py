@@ -1,6 +1,7 @@
 """Checks of arguments. Every message names the argument, its owner, what was wanted and what came."""
 
 from collections.abc import Sequence
+from math import isfinite
 from numbers import Integral, Real
 from typing import Any
 
@@ -21,7 +22,7 @@ def check_number(name: str, value: Any, *, owner: object, least: float, above: b
     bound = f"greater than {least:g}" if above else f"at least {least:g}"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"'{name}' of {name_of(owner)} must be a number {bound}; got {value!r}.")
-    if not np.isfinite(value) or value < least or (above and value == least):
+    if not isfinite(value) or value < least or (above and value == least):
         raise ValueError(f"'{name}' of {name_of(owner)} must be a finite number {bound}; got {value!r}.")
     return float(value)
 

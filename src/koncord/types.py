@@ -24,4 +24,5 @@ class Components:
     @property
     def variances(self) -> FloatArray:
         """Mean variance of a feature in each component: tr(Sigma) / d, the paper's sigma squared."""
-        return self.scatters / (self.counts * self.means.shape[1])
+        per_feature: FloatArray = self.scatters / (self.counts * self.means.shape[1])
+        return per_feature

@@ -5,7 +5,8 @@ the leading axis, improve the component-term BIC and keep a minimum mass; repeat
 components that overlap. Hyperparameters left open are chosen on held-out rows of the same table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from numbers import Real
 from typing import Any, Self
@@ -21,7 +22,7 @@ from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.estimate.search import Candidate, best_of, split_rows
 from koncord.estimate.silhouette import HeldOut
-from koncord.estimate.splitting import VARIANCE_FLOOR, SplitTree, components_of
+from koncord.estimate.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitTree, components_of
 from koncord.types import Components, FloatArray, IntArray
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
@@ -96,25 +97,22 @@ class ASM(SphericalMixtureMixin):
         X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
         grid = self._grid()
         max_components = check_count("max_components", self.max_components, owner=self)
-        tree_options = {
-            "is_spherical": check_option("covariance", self.covariance, ("spherical", "identity"), owner=self)
-            == "spherical",
-            "n_em_iter": check_count("max_em_iter", self.max_em_iter, owner=self),
-        }
+        covariance = check_option("covariance", self.covariance, ("spherical", "identity"), owner=self)
+        n_em_iter = check_count("max_em_iter", self.max_em_iter, owner=self)
+        grow = partial(SplitTree, X, is_spherical=covariance == "spherical", n_em_iter=n_em_iter)
         is_open = any(len(values) > 1 for values in grid.values())
         with one_blas_thread():
             results: list[Candidate] = []
             if is_open:
                 rng = as_generator(self.random_state)
                 fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
-                results = score_grid(X, fit_rows, HeldOut(X, held_rows), grid, max_components, tree_options)
+                results = score_grid(grow, fit_rows, HeldOut(X, held_rows), grid, max_components)
                 best = best_of(results)
                 config, self.best_score_ = dict(best.params), best.score
             else:
                 config, self.best_score_ = {name: values[0] for name, values in grid.items()}, float("nan")
             with part(0.8 if is_open else 0.0, 1.0, "fitting all rows"):
-                tree = SplitTree(X, split_factor=config["split_factor"], **tree_options)
-                leaves = tree.cut(config["min_mass"], max_components)
+                leaves = grow(split_factor=config["split_factor"]).cut(config["min_mass"], max_components)
                 components, group = merge(components_of(leaves), config["merge_factor"])
         report(1.0)
         self.config_ = config
@@ -151,23 +149,23 @@ class ASM(SphericalMixtureMixin):
 
 
 def score_grid(
-    X: FloatArray,
+    grow: Callable[..., SplitTree],
     fit_rows: IntArray,
     held_out: HeldOut,
     grid: Mapping[str, Sequence[float]],
     max_components: int,
-    tree_options: Mapping[str, Any],
 ) -> list[Candidate]:
     """Score every configuration, in grid order, with one tree a split factor, one cut a minimum mass.
 
     The lightest minimum mass comes first: it grows all of the tree that the others are cuts of, unless the cap on
     components stops it.
     """
-    scored = {}
+    scored: dict[tuple[float, ...], tuple[int, float]] = {}
     for at, split_factor in enumerate(grid["split_factor"]):
         n_trees = len(grid["split_factor"])
-        with part(0.8 * at / n_trees, 0.8 * (at + 1) / n_trees, f"split factor {split_factor:g} ({at + 1} of {n_trees})"):
-            tree = SplitTree(X, fit_rows, split_factor=split_factor, **tree_options)
+        what = f"split factor {split_factor:g} ({at + 1} of {n_trees})"
+        with part(0.8 * at / n_trees, 0.8 * (at + 1) / n_trees, what):
+            tree = grow(fit_rows, split_factor=split_factor)
             merged: dict[tuple[tuple[int, ...], float], tuple[int, float]] = {}
             for min_mass in sorted(grid["min_mass"]):
                 leaves = tree.cut(min_mass, max_components)
@@ -184,9 +182,9 @@ def score_grid(
 
 
 def floored(components: Components) -> FloatArray:
-    """Variances for densities: a component of identical rows gets the floor of the table's own variance, never 0."""
+    """Variances for densities: a component of identical rows gets a share of the table's own, never 0."""
     total = components.counts.sum()
     mean = components.counts @ components.means / total
     spread = components.scatters.sum() + components.counts @ ((components.means - mean) ** 2).sum(axis=1)
     overall = spread / (total * components.means.shape[1])
-    return np.maximum(components.variances, VARIANCE_FLOOR * overall if overall > 0 else 1.0)
+    return np.maximum(components.variances, VARIANCE_FLOOR * overall if overall > SMALLEST_VARIANCE else 1.0)

@@ -40,7 +40,7 @@ def silhouette(distances: FloatArray, labels: IntArray) -> float:
     if not 1 < len(sizes) < n:
         return float("nan")
     membership = csr_array((np.ones(n), (labels, np.arange(n))), shape=(len(sizes), n))
-    to_cluster = membership @ distances  # (k, n) summed distance of each row to each cluster
+    to_cluster: FloatArray = np.asarray(membership @ distances)  # (k, n) summed distance of each row to each cluster
     rows = np.arange(n)
     own = to_cluster[labels, rows]
     to_cluster /= sizes[:, None]

@@ -22,8 +22,10 @@ from koncord.types import Components, FloatArray, IntArray
 # A child's variance is never below this share of the variance of the component under test: a child that collapses
 # onto duplicate rows keeps a finite likelihood, and the test stays independent of the scale of the data.
 VARIANCE_FLOOR = 1e-6
-# Rows that differ by no more than the rounding of the largest value in the table are one point and never split.
+# Rows that differ by no more than the rounding of the largest value in the table, or whose squared differences are too
+# small for a float, are one point and never split.
 ROUNDING = 16 * float(np.finfo(float).eps)
+SMALLEST_VARIANCE = 1e-290
 # A child whose responsibilities fade out keeps this mass, far below one row, so that its mean stays finite.
 FADED_MASS = 1e-9
 # Floats in one block of rows: an EM iteration reads a block twice, so it should stay in the cache.
@@ -64,7 +66,7 @@ class SplitTree:
         self.is_spherical = is_spherical
         self.n_em_iter = n_em_iter
         self.block_size = max(BLOCK_FLOATS // (X.shape[1] + 2), 1)
-        self.point_scatter = X.shape[1] * (ROUNDING * max(-X.min(), X.max())) ** 2
+        self.point_scatter = X.shape[1] * max((ROUNDING * max(-X.min(), X.max())) ** 2, SMALLEST_VARIANCE)
         self.root = root_of(X, np.arange(len(X)) if rows is None else rows.copy(), self.block_size)
 
     def cut(self, min_mass: float, max_components: int) -> list[Node]:
@@ -132,10 +134,8 @@ def batches(nodes: Sequence[Node], most_rows: int) -> Iterator[list[Node]]:
         yield batch
 
 
-def divide_where_bic_improves(
-    table: "CentredRows", *, split_factor: float, is_spherical: bool, n_em_iter: int
-) -> None:
-    """The split test of several nodes at once: fit two children to each by EM; where BIC improves, the node gets them."""
+def divide_where_bic_improves(table: "CentredRows", *, split_factor: float, is_spherical: bool, n_em_iter: int) -> None:
+    """The split test of several nodes at once: fit two children to each by EM; where BIC improves, they are kept."""
     d = table.n_features
     scatter, n = table.totals
     variance = scatter / (n * d) if is_spherical else np.ones_like(n)
@@ -253,7 +253,9 @@ class CentredRows:
         n_first = int(is_first.sum())
         if n_first in (0, len(is_first)):
             return
-        first = sum(columns @ share for (columns, _), share in zip(self.pieces[b], shares, strict=True))
+        first = np.zeros(d + 2)
+        for (columns, _), share in zip(self.pieces[b], shares, strict=True):
+            first += columns @ share
         node.rows[:] = np.concatenate([node.rows[is_first], node.rows[~is_first]])
         children = []
         for rows, moment, square in (
