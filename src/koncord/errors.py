@@ -2,7 +2,11 @@
 
 KoncordError
 ├── TableError             a file that cannot be read as a table of numbers
-└── MissingExtra           an optional part of koncord that is not installed
+├── MissingExtra           an optional part of koncord that is not installed
+├── MessageError           bytes that are not a message of the protocol
+├── MissingClients         clients that did not answer
+├── DisclosureRefused      a method that sends rows, without the caller's leave
+└── ModelFileError         a file that is no saved model
 
 Arguments a caller got wrong are `ValueError` or `TypeError`; the sentence names the argument and its owner.
 """
@@ -21,3 +25,19 @@ class MissingExtra(KoncordError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part of koncord: pip install 'koncord[{extra}]'.")
+
+
+class MessageError(KoncordError):
+    """A message that is malformed, or not one the protocol allows at this point."""
+
+
+class MissingClients(KoncordError):
+    """Clients that did not answer, by name."""
+
+
+class DisclosureRefused(KoncordError):
+    """A method that sends rows was asked for and the caller has not allowed it."""
+
+
+class ModelFileError(KoncordError):
+    """A file that is not a saved koncord model, or one of a version this koncord does not know."""

@@ -26,3 +26,11 @@ class Components:
         """Mean variance of a feature in each component: tr(Sigma) / d, the paper's sigma squared."""
         per_feature: FloatArray = self.scatters / (self.counts * self.means.shape[1])
         return per_feature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEstimate:
+    """What phase 1 found at one client. It stays there; an aggregator's client step decides what of it is sent."""
+
+    n_components: int
+    means: FloatArray  # (n_components, n_features)

@@ -34,11 +34,17 @@ class HeldOut:
 
 
 def silhouette(distances: FloatArray, labels: IntArray) -> float:
-    """Mean silhouette from a distance matrix; a row alone in its cluster counts 0. `labels` are 0 .. k-1."""
+    """Mean silhouette from a distance matrix, or NaN where there is none."""
+    values = silhouettes(distances, labels)
+    return float("nan") if values is None else float(values.mean())
+
+
+def silhouettes(distances: FloatArray, labels: IntArray) -> FloatArray | None:
+    """Silhouette of every row; a row alone in its cluster has 0. None for one label, or a label for every row."""
     n = len(labels)
-    sizes = np.bincount(labels)
-    if not 1 < len(sizes) < n:
-        return float("nan")
+    present, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    if not 1 < len(present) < n:
+        return None
     membership = csr_array((np.ones(n), (labels, np.arange(n))), shape=(len(sizes), n))
     to_cluster: FloatArray = np.asarray(membership @ distances)  # (k, n) summed distance of each row to each cluster
     rows = np.arange(n)
@@ -49,8 +55,8 @@ def silhouette(distances: FloatArray, labels: IntArray) -> float:
     is_alone = sizes[labels] == 1
     own /= np.where(is_alone, 1, sizes[labels] - 1)
     widest = np.maximum(own, other)
-    values = np.where(is_alone | (widest == 0), 0.0, (other - own) / np.where(widest == 0, 1.0, widest))
-    return float(values.mean())
+    values: FloatArray = np.where(is_alone | (widest == 0), 0.0, (other - own) / np.where(widest == 0, 1.0, widest))
+    return values
 
 
 def in_order_of_appearance(labels: IntArray) -> IntArray:
