@@ -15,12 +15,18 @@ if TYPE_CHECKING:
     from koncord.estimate.known import KnownCounts
     from koncord.estimate.search import LabelFreeSearch
     from koncord.estimate.xmeans import XMeans
+    from koncord.federate.fedgem import FedGEM
+    from koncord.model.clustering import FederatedClustering
+    from koncord.model.globalmodel import GlobalModel
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
     "ASM": "koncord.estimate.asm",
     "DPGMM": "koncord.estimate.dpgmm",
+    "FedGEM": "koncord.federate.fedgem",
+    "FederatedClustering": "koncord.model.clustering",
+    "GlobalModel": "koncord.model.globalmodel",
     "GMeans": "koncord.estimate.gmeans",
     "KnownCounts": "koncord.estimate.known",
     "KoncordError": "koncord.errors",
@@ -32,7 +38,10 @@ _HOME = {
 __all__ = [
     "ASM",
     "DPGMM",
+    "FedGEM",
+    "FederatedClustering",
     "GMeans",
+    "GlobalModel",
     "KnownCounts",
     "KoncordError",
     "LabelFreeSearch",

@@ -1,4 +1,4 @@
-"""One BLAS thread while koncord computes: sums then round alike on any number of cores."""
+"""One thread while koncord computes: sums then round alike on any number of cores, and small work waits for no team."""
 
 from contextlib import AbstractContextManager
 from functools import cache
@@ -8,9 +8,12 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
+    import sklearn.cluster  # noqa: F401  so that its OpenMP is loaded, and found
+
     return ThreadpoolController()
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    limiter: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
+    """Within the block BLAS and OpenMP use one thread."""
+    limiter: AbstractContextManager[object] = _controller().limit(limits=1)
     return limiter

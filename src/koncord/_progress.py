@@ -24,12 +24,12 @@ def reporting(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def part(start: float, stop: float, what: str) -> Iterator[None]:
-    """Within the block, reports from 0 to 1 fill the stretch from `start` to `stop` of the work outside, named `what`."""
+    """Within the block, reports from 0 to 1 fill `start` to `stop` of the work outside."""
     outer = _listener.get()
     if outer is None:
         yield
         return
-    with reporting(lambda done, _: outer(start + (stop - start) * done, what)):
+    with reporting(lambda done, inner: outer(start + (stop - start) * done, f"{what}: {inner}" if inner else what)):
         report(0.0)
         yield
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
+from koncord._progress import part
 from koncord.federate.link import Message, Replies
 from koncord.federate.site import Site
 from koncord.federate.wire import pack, unpack, wire_name
@@ -17,6 +19,7 @@ class Departure:
     round_: int
     message: str
     n_bytes: int
+    seconds: float  # the client took to answer
 
 
 class InProcess:
@@ -30,12 +33,17 @@ class InProcess:
     def exchange(self, round_: int, down: Mapping[str, Message], replies: tuple[type[Any], ...]) -> Replies:
         received = {}
         packed: dict[int, bytes] = {}
-        for client, site in self.sites.items():
+        for at, (client, site) in enumerate(self.sites.items()):
             message = down[client]
-            data = packed.setdefault(id(message), pack(message, round_=round_))
-            answer = site.answer(data)
+            if id(message) not in packed:
+                packed[id(message)] = pack(message, round_=round_)
+            began = perf_counter()
+            with part(at / len(self.sites), (at + 1) / len(self.sites), f"{type(message).__name__} at {client}"):
+                answer = site.answer(packed[id(message)])
+            seconds = perf_counter() - began
             received[client], _ = unpack(answer, replies)
+            kind = wire_name(type(received[client]))
             self.departures.append(
-                Departure(client=client, round_=round_, message=wire_name(type(received[client])), n_bytes=len(answer))
+                Departure(client=client, round_=round_, message=kind, n_bytes=len(answer), seconds=seconds)
             )
         return received

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from koncord._progress import part
 from koncord.types import FloatArray, IntArray, LocalEstimate
 
 Message = Any
@@ -52,6 +53,7 @@ class Outcome:
     groups: Mapping[
         str, IntArray
     ]  # global cluster of each local component, by client; empty where there is no such map
+    components: Mapping[str, FloatArray] = field(default_factory=dict)  # final means of what each client sent
     info: Mapping[str, Any] = field(default_factory=dict)  # for readers only: JSON values, nothing depends on them
 
 
@@ -85,7 +87,9 @@ def run_rounds(
     down = next(server)
     while True:
         by_client = down if isinstance(down, Mapping) else dict.fromkeys(link.clients, down)
-        answers = link.exchange(round_, by_client, replies)
+        done = 1 - 0.9 ** (round_ - first_round)  # how many rounds there will be is the server's affair
+        with part(done, 1 - 0.9 ** (round_ + 1 - first_round), f"round {round_}"):
+            answers = link.exchange(round_, by_client, replies)
         round_ += 1
         try:
             down = server.send(answers)

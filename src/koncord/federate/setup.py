@@ -133,6 +133,10 @@ def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tu
     return mean, np.where(deviation > 0, deviation, 1.0)
 
 
+def no_scale(columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:
+    return np.zeros(len(columns)), np.ones(len(columns))
+
+
 def order_of(columns: tuple[str, ...], wanted: tuple[str, ...]) -> IntArray:
     """Positions in `columns` of the `wanted` ones."""
     return np.array([columns.index(column) for column in wanted], dtype=np.int64)

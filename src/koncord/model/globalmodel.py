@@ -1,0 +1,158 @@
+"""The model a federation leaves behind: parameters and their history, no rows.
+
+File format (version 1): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
+``scales`` (d,) to standardise a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
+in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
+their means. Its metadata is one entry ``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``,
+``local_counts``, ``seed``, ``settings``, ``info`` and ``versions``.
+Any safetensors reader opens it; nothing in it is executed.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from koncord.errors import ModelFileError
+from koncord.estimate.silhouette import nearest
+from koncord.types import FloatArray, IntArray
+
+FORMAT = "koncord-global-model"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalModel:
+    """Global clusters of a federation.
+
+    `predict` takes rows in the units of the sites' own tables, columns in the order of `columns`.
+    """
+
+    centers: FloatArray  # (n_clusters, n_features) in scaled units
+    weights: FloatArray  # (n_clusters,) share of all rows
+    columns: tuple[str, ...]
+    means: FloatArray  # (n_features,) subtracted from a row
+    scales: FloatArray  # (n_features,) a row is divided by
+    sites: tuple[str, ...] = ()  # in name order
+    local_counts: tuple[int, ...] = ()
+    holdings: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # (n_sites, n_clusters)
+    groups: Mapping[str, IntArray] = field(default_factory=dict)  # cluster of each local component, by site
+    components: Mapping[str, FloatArray] = field(default_factory=dict)  # means of the local components, by site
+    seed: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # estimator and aggregator as text
+    info: Mapping[str, Any] = field(default_factory=dict)  # what the aggregator tells its readers
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        k, d = self.centers.shape if self.centers.ndim == 2 else (0, 0)
+        if k < 1 or d < 1:
+            raise ValueError("'centers' of a GlobalModel must be a table of at least one center.")
+        shapes = {"weights": (k,), "means": (d,), "scales": (d,)}
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"'{name}' of a GlobalModel must have shape {shape}; got {getattr(self, name).shape}.")
+        if len(self.columns) != d:
+            raise ValueError(f"'columns' of a GlobalModel must name {d} columns; got {len(self.columns)}.")
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.centers)
+
+    @property
+    def centers_original(self) -> FloatArray:
+        """Centers in the units of the sites' tables."""
+        original: FloatArray = self.centers * self.scales + self.means
+        return original
+
+    def scaled(self, X: FloatArray) -> FloatArray:
+        """Rows of a table, its columns in the model's order, on the scale of the centers."""
+        X = np.asarray(X, dtype=float)
+        if X.ndim != 2 or X.shape[1] != len(self.columns):
+            raise ValueError(
+                f"'X' for this GlobalModel must be a table with {len(self.columns)} columns "
+                f"({', '.join(self.columns[:4])}{', ...' if len(self.columns) > 4 else ''}); got shape {X.shape}."
+            )
+        if not np.isfinite(X).all():
+            raise ValueError("'X' for this GlobalModel must hold finite numbers only.")
+        rows: FloatArray = (X - self.means) / self.scales
+        return rows
+
+    def predict(self, X: FloatArray) -> IntArray:
+        """Global cluster of every row: the nearest center."""
+        return nearest(self.scaled(X), self.centers)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model; the file appears whole or not at all."""
+        arrays = {
+            "centers": self.centers,
+            "weights": self.weights,
+            "means": self.means,
+            "scales": self.scales,
+            "holdings": self.holdings,
+            **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
+            **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
+        }
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "columns": list(self.columns),
+            "sites": list(self.sites),
+            "local_counts": list(self.local_counts),
+            "seed": self.seed,
+            "settings": dict(self.settings),
+            "info": dict(self.info),
+            "versions": dict(self.versions),
+        }
+        metadata = {"koncord": json.dumps(header, sort_keys=True)}
+        data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=metadata)
+        partial = Path(f"{os.fspath(path)}.part")
+        partial.write_bytes(data)
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a saved model; `ModelFileError` for anything else."""
+        name = Path(path).name
+        if not Path(path).is_file():
+            raise ModelFileError(f"There is no model file {os.fspath(path)!r}.")
+        try:
+            with safe_open(path, framework="numpy") as stored:
+                header = json.loads((stored.metadata() or {})["koncord"])
+                arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
+            if header["format"] != FORMAT:
+                raise ModelFileError(f"{name!r} is not a koncord model but {header['format']!r}.")
+            if header["version"] != VERSION:
+                raise ModelFileError(
+                    f"{name!r} is a koncord model of version {header['version']}; this koncord reads version {VERSION}."
+                )
+            sites = tuple(header["sites"])
+            return cls(
+                centers=arrays["centers"],
+                weights=arrays["weights"],
+                columns=tuple(header["columns"]),
+                means=arrays["means"],
+                scales=arrays["scales"],
+                sites=sites,
+                local_counts=tuple(header["local_counts"]),
+                holdings=arrays["holdings"],
+                groups={site: arrays[f"groups.{at}"] for at, site in enumerate(sites) if f"groups.{at}" in arrays},
+                components={
+                    s: arrays[f"components.{at}"] for at, s in enumerate(sites) if f"components.{at}" in arrays
+                },
+                seed=header["seed"],
+                settings=header["settings"],
+                info=header["info"],
+                versions=header["versions"],
+            )
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelFileError(f"{name!r} is not a koncord model.") from error
+
+
+def by_site(name: str, sites: tuple[str, ...], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {site: arrays[f"{name}.{at}"] for at, site in enumerate(sites) if f"{name}.{at}" in arrays}
