@@ -170,13 +170,21 @@ def hard_split_improves(X: ArrayLike) -> bool:
 
 
 def draw_cluster(n: int, d: int, anisotropy: float, rng: np.random.Generator) -> FloatArray:
-    """n rows of a Gaussian with covariance ``diag(k, 1, ..., 1)``, ``k = r (d - 1) / (d - r)``: anisotropy r < d.
+    """n rows of a Gaussian with covariance ``diag(k, 1, ..., 1)``, ``k = r (d - 1) / (d - r)``: anisotropy r.
+
+    A line, r = d, has no such Gaussian, except for d = 1, which is always round.
 
     >>> draw_cluster(3, 8, 2.0, np.random.default_rng(0)).shape
     (3, 8)
     """
+    if anisotropy != 1 and not 1 <= anisotropy < d:
+        raise ValueError(
+            f"'anisotropy' of draw_cluster must be at least 1 and below the number of features, here {d}; "
+            f"got {anisotropy:g}."
+        )
     X = rng.standard_normal((n, d))
-    X[:, 0] *= np.sqrt(anisotropy * (d - 1) / (d - anisotropy))
+    if anisotropy > 1:
+        X[:, 0] *= np.sqrt(anisotropy * (d - 1) / (d - anisotropy))
     return X
 
 

@@ -1,0 +1,313 @@
+"""Draw the two synthetic figures of docs/theory.md and write the numbers behind them.
+
+One Gaussian cluster at a time, so every accepted split is spurious; the setup is that of the paper's appendix on the
+synthetic validation of the split analysis. Every random stream is seeded by the name of what it draws, so neither the
+order nor the number of jobs changes a number.
+
+    python scripts/theory_figures.py --draws 50 --out docs/figures --jobs 2
+"""
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from koncord import theory
+from koncord._blas import one_blas_thread
+from koncord.estimate.splitting import Node, SplitTree
+from koncord.types import FloatArray, IntArray
+
+DIMENSIONS = (8, 16, 64)
+SIZES = np.geomspace(6, 5000, 18).round().astype(int)
+COUNT_SIZES = np.union1d(SIZES, [500])
+FINE_SIZES = np.arange(200, 601, 20)
+SPLIT_FACTORS = (0.5, 1.0, 2.0)
+MIN_MASS = 5
+N_EM_ITER = 15
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=50, help="clusters for each dimension, anisotropy and size")
+    parser.add_argument("--fine-draws", type=int, default=400, help="clusters a size around the onset at d = 64")
+    parser.add_argument("--count-draws", type=int, default=20, help="clusters a size for the components before merging")
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder of the figures and numbers")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    grid = [(args.seed, "split", args.draws, d, r, SIZES) for d in DIMENSIONS for r in anisotropies(d)]
+    fine = [(args.seed, "fine", args.fine_draws, 64, 1.0, sizes) for sizes in np.split(FINE_SIZES, 3)]
+    counts = [(args.seed, args.count_draws, d, int(n)) for d, n in product(DIMENSIONS, COUNT_SIZES)]
+    acceptance = flat(run(split_shares, grid, args.jobs, "split test"))
+    fine_acceptance = flat(run(split_shares, fine, args.jobs, "round cluster at d = 64"))
+    components = run(component_counts, counts, args.jobs, "split stage")
+    levels = anisotropy_by_level(args.seed, d=8, n=5000)
+
+    onsets = onset_rows(acceptance)
+    summary = summarise(acceptance, onsets, fine_acceptance, components, levels)
+    tables = {
+        "split_acceptance": acceptance + fine_acceptance,
+        "split_onset": onsets,
+        "components_before_merging": components,
+        "anisotropy_by_level": levels,
+        "summary": summary,
+    }
+    for name, rows in tables.items():
+        write_csv(args.out / f"{name}.csv", rows)
+    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        save(draw_onsets(onsets), args.out / "split_onset.png")
+        save(draw_components(components), args.out / "components_before_merging.png")
+    for row in summary:
+        print(f"{row['what']:<60}  paper {row['paper']:>9}  ours {row['ours']}")
+
+
+def anisotropies(d: int) -> FloatArray:
+    return np.geomspace(1, d / 2, 12)
+
+
+def stream(seed: int, name: str) -> np.random.Generator:
+    return np.random.default_rng([seed, *name.encode()])
+
+
+def run(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], n_jobs: int, what: str) -> list[Any]:
+    """The result of every call, in order; progress goes to stderr."""
+    start = time.monotonic()
+    results = []
+    with ProcessPoolExecutor(n_jobs) as pool:
+        for done, result in enumerate(pool.map(work, *zip(*calls, strict=True)), start=1):
+            results.append(result)
+            print(f"{what}: {done} of {len(calls)}, {time.monotonic() - start:.0f} s", file=sys.stderr)
+    return results
+
+
+def flat(results: Sequence[Sequence[Row]]) -> list[Row]:
+    return [row for rows in results for row in rows]
+
+
+# --- the two experiments ---
+
+
+def split_shares(seed: int, name: str, n_draws: int, d: int, r: float, sizes: IntArray) -> list[Row]:
+    """For each size: shares of draws that are split, by the test of ASM and by the hard cut, and that are foreseen."""
+    rows = []
+    with one_blas_thread():
+        for n in map(int, sizes):
+            rng = stream(seed, f"{name} d={d} r={r:.4f} n={n}")
+            outcomes = [outcome(theory.draw_cluster(n, d, r, rng), r) for _ in range(n_draws)]
+            shares = {what: round(float(np.mean([o[what] for o in outcomes])), 4) for what in outcomes[0]}
+            rows.append({"draws": n_draws, "d": d, "r": round(r, 4), "n": n, **shares})
+    return rows
+
+
+def outcome(X: FloatArray, r: float) -> dict[str, float]:
+    n, d = X.shape
+    sample_r = theory.anisotropy(X)
+    hard = theory.hard_split_improves(X)
+    soft = {factor: len(split_tree(X, factor).cut(MIN_MASS, 2)) == 2 for factor in SPLIT_FACTORS}
+    return {
+        "sample_r": sample_r,
+        **{f"asm_{factor:g}": is_split for factor, is_split in soft.items()},
+        "factors_agree": len(set(soft.values())) == 1,
+        "hard": hard,
+        "sample_r_foresees_hard": theory.predicts_split(n, d, sample_r) == hard,
+        "population_r_foresees_hard": theory.predicts_split(n, d, r) == hard,
+    }
+
+
+def component_counts(seed: int, n_draws: int, d: int, n: int) -> Row:
+    rng = stream(seed, f"components d={d} n={n}")
+    with one_blas_thread():
+        trees = (split_tree(theory.draw_cluster(n, d, 1.0, rng), 1.0) for _ in range(n_draws))
+        counts = [len(tree.cut(MIN_MASS, n)) for tree in trees]
+    return {
+        "draws": n_draws,
+        "d": d,
+        "n": n,
+        "median": float(np.median(counts)),
+        "mean": round(float(np.mean(counts)), 2),
+        "least": min(counts),
+        "most": max(counts),
+    }
+
+
+def anisotropy_by_level(seed: int, d: int, n: int) -> list[Row]:
+    """Median sample anisotropy of the components of one round cluster, by the number of splits that led to them."""
+    X = theory.draw_cluster(n, d, 1.0, stream(seed, f"levels d={d} n={n}"))
+    tree = split_tree(X, 1.0)
+    tree.cut(MIN_MASS, n)
+    rows = []
+    for level, nodes in enumerate(levels_below(tree.root)):
+        sample_r = [theory.anisotropy(X[node.rows]) for node in nodes]
+        rows.append({"level": level, "components": len(nodes), "median_sample_r": round(float(np.median(sample_r)), 3)})
+    return rows
+
+
+def levels_below(root: Node) -> Iterator[list[Node]]:
+    nodes = [root]
+    while nodes:
+        yield nodes
+        nodes = [child for node in nodes if node.children and node.child_mass >= MIN_MASS for child in node.children]
+
+
+def split_tree(X: FloatArray, split_factor: float) -> SplitTree:
+    return SplitTree(X, split_factor=split_factor, is_spherical=True, n_em_iter=N_EM_ITER)
+
+
+# --- what the numbers say ---
+
+
+def onset_rows(acceptance: Sequence[Row]) -> list[Row]:
+    rows = []
+    for d in DIMENSIONS:
+        for r in anisotropies(d):
+            here = [row for row in acceptance if row["d"] == d and row["r"] == round(r, 4)]
+            sizes = [row["n"] for row in here]
+            names = [*(f"asm_{factor:g}" for factor in SPLIT_FACTORS), "hard"]
+            observed = {name: round(theory.observed_onset(sizes, [row[name] for row in here]), 1) for name in names}
+            predicted = {
+                "population": round(float(theory.critical_size(d, r)), 1),
+                "sample": round(float(theory.sample_critical_size(d, r)), 1),
+            }
+            rows.append({"d": d, "r": round(r, 4), **predicted, **observed})
+    return rows
+
+
+def summarise(
+    acceptance: Sequence[Row],
+    onsets: Sequence[Row],
+    fine: Sequence[Row],
+    components: Sequence[Row],
+    levels: Sequence[Row],
+) -> list[Row]:
+    """Every number of the page beside the paper's."""
+    may_split = [row for row in acceptance if row["n"] >= 2 * MIN_MASS]
+    said: list[tuple[str, str, str]] = []
+    for rows, sizes in ((acceptance, "all sizes"), (may_split, f"n >= {2 * MIN_MASS}")):
+        for kind, percents in (("sample", (97, 94, 97)), ("population", (90, 85, 92))):
+            for d, percent in zip(DIMENSIONS, percents, strict=True):
+                right = [row[f"{kind}_r_foresees_hard"] for row in rows if row["d"] == d]
+                said.append((f"hard cut foreseen with {kind} r, d = {d}, {sizes}", f"{percent} %", per_cent(right)))
+    for name, what, paper in (("hard", "hard cut", "248"), ("asm_1", "ASM", "450")):
+        onset = theory.observed_onset([row["n"] for row in fine], [row[name] for row in fine])
+        said.append((f"onset of a round cluster, {what}, d = 64, fine sizes", paper, f"{onset:.0f}"))
+    for d, paper in ((8, "15 to 35"), (16, "15 to 35"), (64, "450")):
+        onset = row_at(onsets, d=d, r=1.0)["asm_1"]
+        said.append((f"onset of a round cluster, ASM, d = {d}, eighteen sizes", paper, f"{onset:.0f}"))
+    ratios = [max(three) / min(three) for row in onsets if (three := [row[f"asm_{f:g}"] for f in SPLIT_FACTORS])]
+    said.append(("largest ratio of two onsets, split factors 0.5, 1, 2", "unchanged", f"{max(ratios):.2f}"))
+    agree = [row["factors_agree"] for row in acceptance]
+    said.append(("draws decided alike by split factors 0.5, 1, 2", "unchanged", per_cent(agree)))
+    for d, n, count in ((8, 5000, 470), (16, 5000, 320), (64, 5000, 16), (8, 500, 50), (16, 500, 20)):
+        mean = row_at(components, d=d, n=n)["mean"]
+        said.append((f"mean components before merging, d = {d}, n = {n}", f"{count}", f"{mean:.1f}"))
+    for level, paper in ((0, "1.06"), (11, "2.7")):
+        median = levels[level]["median_sample_r"]
+        said.append((f"median sample r, {level} levels down, d = 8, n = 5000", paper, f"{median:.2f}"))
+    return [{"what": what, "paper": paper, "ours": ours} for what, paper, ours in said]
+
+
+def per_cent(shares: Sequence[float]) -> str:
+    return f"{100 * np.mean(shares):.1f} %"
+
+
+def row_at(rows: Sequence[Row], **at: float) -> Row:
+    return next(row for row in rows if all(row[name] == value for name, value in at.items()))
+
+
+# --- figures and files ---
+
+BLACK, BLUE, GREY = "black", "#1f5fa8", "#777777"
+
+
+def draw_onsets(onsets: Sequence[Row]) -> Figure:
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(DIMENSIONS), sharey=True)
+    for panel, d in zip(panels, DIMENSIONS, strict=True):
+        rows = [row for row in onsets if row["d"] == d]
+        r = np.array([row["r"] for row in rows])
+        curve = np.geomspace(1, d / 2, 200)
+        panel.plot(curve, theory.critical_size(d, curve), color=BLACK, lw=1.6)
+        panel.plot(curve, theory.sample_critical_size(d, curve), color=BLACK, lw=1.2, ls=(0, (1, 1.5)))
+        panel.axhline(2 * MIN_MASS, color=GREY, lw=0.9, ls="--")
+        hard = np.array([row["hard"] for row in rows])
+        is_seen = hard > SIZES[0]
+        panel.plot(r[is_seen], hard[is_seen], ls="", marker="s", ms=5, mfc="white", mec=BLACK)
+        panel.plot(r[~is_seen], hard[~is_seen], ls="", marker="v", ms=5, mfc="white", mec=BLACK)
+        panel.plot(r, [row["asm_1"] for row in rows], color=BLUE, lw=0.8, marker="o", ms=5)
+        panel.set(xscale="log", yscale="log", ylim=(5, 1000), title=f"d = {d}", xlabel="anisotropy r of the cluster")
+        label_plainly(panel.xaxis, [tick for tick in (1, 2, 4, 8, 16, 32) if tick <= d / 2])
+        label_plainly(panel.yaxis, [5, 10, 20, 50, 100, 200, 500, 1000])
+    panels[0].set_ylabel("rows n from which the cluster is split")
+    label_onsets(panels)
+    return figure
+
+
+def label_onsets(panels: Sequence[Any]) -> None:
+    """Name each curve where it stands apart from the others."""
+    low, _, high = panels
+    leader = {"arrowstyle": "-", "lw": 0.6, "shrinkB": 3}
+    low.text(1.45, 46, "predicted\nwith population r", va="bottom")
+    low.text(1.0, 19, "observed: ASM", color=BLUE, va="bottom")
+    low.text(1.0, 7.9, "observed: hard cut, at every size tried", va="center", fontsize=8)
+    up, right = {**leader, "relpos": (0.2, 1.0)}, {**leader, "relpos": (1.0, 0.5)}
+    high.annotate("predicted\nwith sample r", (1.2, 250), (1.0, 95), va="center", arrowprops=up)
+    high.annotate("observed:\nhard cut", (6.3, 40.8), (1.0, 36), va="center", arrowprops=right)
+    high.text(1.0, 9.4, "twice the minimum mass", color=GREY, va="top", fontsize=8)
+
+
+def draw_components(components: Sequence[Row]) -> Figure:
+    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    axes = figure.subplots()
+    sizes = np.array([2 * MIN_MASS, SIZES[-1]])
+    axes.plot(sizes, sizes / (2 * MIN_MASS), color=GREY, lw=1.0, ls="--")
+    axes.annotate(
+        "n / (2 min_mass)", (150, 15), (60, 40), color=GREY, arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.6}
+    )
+    for d, marker, shade in zip(DIMENSIONS, "os^", (BLACK, BLUE, BLACK), strict=True):
+        rows = [row for row in components if row["d"] == d and row["n"] in SIZES]
+        n, median = [row["n"] for row in rows], [row["median"] for row in rows]
+        axes.plot(n, median, color=shade, lw=1.0, marker=marker, ms=4.5, mfc="white" if d == 64 else shade)
+        axes.annotate(f"d = {d}", (n[-1], median[-1]), (7, 0), textcoords="offset points", va="center", color=shade)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(5, 9000),
+        xlabel="rows n of one round cluster",
+        ylabel="components before merging (correct: 1)",
+    )
+    label_plainly(axes.xaxis, [10, 30, 100, 300, 1000, 5000])
+    label_plainly(axes.yaxis, [1, 3, 10, 30, 100, 300])
+    return figure
+
+
+def label_plainly(axis: Any, ticks: Sequence[int]) -> None:
+    axis.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
+def save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=160, metadata={"Software": None})
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
