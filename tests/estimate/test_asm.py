@@ -8,6 +8,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
 from koncord import ASM, LabelFreeSearch
+from koncord.estimate import splitting
 from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
 
 
@@ -62,6 +63,26 @@ def test_the_cap_on_components_is_reached_in_pass_order(max_components):
     components, n_split = plain_asm(X, **config)
     assert n_split == max_components
     assert_same_components(ASM(**config).fit(X), X, components)
+
+
+def test_a_table_far_wider_than_long_equals_the_plain_algorithm():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 900)) + np.repeat([[0.0], [1.0]], 30, axis=0)
+    config = {"split_factor": 1.0, "min_mass": 5, "merge_factor": 0.5}
+    components, n_split = plain_asm(X, **config)
+    assert n_split > 1
+    assert_same_components(ASM(**config).fit(X), X, components)
+
+
+@pytest.mark.parametrize("kept_floats", [0, 1 << 40])
+def test_components_larger_than_a_block_equal_the_plain_algorithm(monkeypatch, kept_floats):
+    """Blocks of thirty rows, kept from one iteration to the next or made anew each time."""
+    monkeypatch.setattr(splitting, "BLOCK_FLOATS", 150)
+    monkeypatch.setattr(splitting, "KEPT_FLOATS", kept_floats)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 3)) + 4 * rng.normal(size=(3, 3))[rng.integers(3, size=200)]
+    config = {"split_factor": 0.7, "min_mass": 4, "merge_factor": 0.75}
+    assert_same_components(ASM(**config).fit(X), X, plain_asm(X, **config)[0])
 
 
 def plain_choice(X, seed, grid):

@@ -8,7 +8,7 @@ children are then one matrix-vector product, and every sum an M-step needs (of `
 responsibilities of the first child) is one more. As the rows sum to zero, the sums of the second child follow.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import NamedTuple
@@ -30,6 +30,8 @@ SMALLEST_VARIANCE = 1e-290
 FADED_MASS = 1e-9
 # Floats in one block of rows: an EM iteration reads a block twice, so it should stay in the cache.
 BLOCK_FLOATS = 1 << 16
+# Floats of a component that are kept, centred, from one EM iteration to the next.
+KEPT_FLOATS = 1 << 22
 # Up to this size all eigenvectors cost less than the call that finds one alone.
 SMALL_GRAM = 24
 
@@ -65,7 +67,8 @@ class SplitTree:
         self.split_factor = split_factor
         self.is_spherical = is_spherical
         self.n_em_iter = n_em_iter
-        self.block_size = max(BLOCK_FLOATS // (X.shape[1] + 2), 1)
+        # At least as many rows as columns, so that a component with fewer lies in one piece.
+        self.block_size = max(BLOCK_FLOATS // (X.shape[1] + 2), X.shape[1])
         self.point_scatter = X.shape[1] * max((ROUNDING * max(-X.min(), X.max())) ** 2, SMALLEST_VARIANCE)
         self.root = root_of(X, np.arange(len(X)) if rows is None else rows.copy(), self.block_size)
 
@@ -202,45 +205,55 @@ class CentredRows:
     """The rows of several nodes, each centred on its node, as columns ``[z, |z|^2, 1]``.
 
     A node lies in one piece, or in several if it is larger than a block. ``share`` is the responsibility of the
-    first child for every row.
+    first child for every row. The pieces of a very large node are made anew each time they are read, so that a test
+    never holds a second copy of a large table.
     """
 
     def __init__(self, X: FloatArray, nodes: Sequence[Node], block_size: int) -> None:
-        d = X.shape[1]
+        self.X = X
         self.nodes = nodes
-        self.n_features = d
+        self.n_features = X.shape[1]
         self.totals = np.array([[node.scatter, len(node.rows)] for node in nodes]).T  # sums of |z|^2 and of 1
         self.share = np.empty(sum(len(node.rows) for node in nodes))
-        self.pieces: list[list[tuple[FloatArray, FloatArray]]] = []
+        self.spans: list[list[tuple[IntArray, FloatArray]]] = []
         start = 0
         for node in nodes:
-            pieces = []
-            for at in range(0, len(node.rows), block_size):
-                rows = node.rows[at : at + block_size]
-                columns = np.empty((d + 2, len(rows)))
-                np.subtract(X[rows].T, node.mean[:, None], columns[:d])
-                np.einsum("ij,ij->j", columns[:d], columns[:d], out=columns[d])
-                columns[d + 1] = 1.0
-                pieces.append((columns, self.share[start : start + len(rows)]))
-                start += len(rows)
-            self.pieces.append(pieces)
+            at = range(0, len(node.rows), block_size)
+            rows = [node.rows[i : i + block_size] for i in at]
+            self.spans.append([(r, self.share[start + i :][: len(r)]) for i, r in zip(at, rows, strict=True)])
+            start += len(node.rows)
+        is_kept = len(nodes) > 1 or len(self.share) * (self.n_features + 2) <= KEPT_FLOATS
+        self.kept = [list(self._read(b)) for b in range(len(nodes))] if is_kept else None
+
+    def pieces(self, b: int) -> Iterable[tuple[FloatArray, FloatArray]]:
+        """Columns and responsibilities of node `b`, piece by piece."""
+        return self._read(b) if self.kept is None else self.kept[b]
+
+    def _read(self, b: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+        d = self.n_features
+        mean = self.nodes[b].mean[:, None]
+        for rows, share in self.spans[b]:
+            columns = np.empty((d + 2, len(rows)))
+            np.subtract(self.X[rows].T, mean, columns[:d])
+            np.einsum("ij,ij->j", columns[:d], columns[:d], out=columns[d])
+            columns[d + 1] = 1.0
+            yield columns, share
 
     def leading_axes(self) -> FloatArray:
         """``sqrt(lambda_1) v_1`` of the covariance of every node, (n_nodes, n_features)."""
-        return np.array([leading_axis([columns[:-2] for columns, _ in pieces]) for pieces in self.pieces])
+        return np.array([leading_axis(columns[:-2] for columns, _ in self.pieces(b)) for b in range(len(self.nodes))])
 
     def expect(self, odds: FloatArray) -> FloatArray:
         """E-step: sums of ``[z, |z|^2, 1]`` weighted by the responsibilities of the first child, (n_nodes, d + 2)."""
-        sums = np.empty_like(odds)
-        if len(self.pieces) > 1:
-            for against, ((columns, share),) in zip(odds, self.pieces, strict=True):
+        sums = np.zeros_like(odds)
+        if self.kept is not None and len(self.nodes) > 1:  # each in one piece
+            for against, ((columns, share),) in zip(odds, self.kept, strict=True):
                 np.dot(against, columns, share)
             responsibility(self.share)
-            for row, ((columns, share),) in zip(sums, self.pieces, strict=True):
+            for row, ((columns, share),) in zip(sums, self.kept, strict=True):
                 np.dot(columns, share, row)
         else:
-            sums[0] = 0.0
-            for columns, share in self.pieces[0]:
+            for columns, share in self.pieces(0):
                 responsibility(np.dot(odds[0], columns, share))
                 sums[0] += columns @ share
         return sums
@@ -248,14 +261,13 @@ class CentredRows:
     def divide(self, b: int, *, child_mass: float) -> None:
         """Give each row of node `b` to the child it is most responsible for; a child without rows is no split."""
         node, d = self.nodes[b], self.n_features
-        shares = [share >= 0.5 for _, share in self.pieces[b]]
-        is_first = shares[0] if len(shares) == 1 else np.concatenate(shares)
+        is_first = np.concatenate([share for _, share in self.spans[b]]) >= 0.5
         n_first = int(is_first.sum())
         if n_first in (0, len(is_first)):
             return
         first = np.zeros(d + 2)
-        for (columns, _), share in zip(self.pieces[b], shares, strict=True):
-            first += columns @ share
+        for columns, share in self.pieces(b):
+            first += columns @ (share >= 0.5)
         node.rows[:] = np.concatenate([node.rows[is_first], node.rows[~is_first]])
         children = []
         for rows, moment, square in (
@@ -276,18 +288,20 @@ def responsibility(odds: FloatArray) -> None:
     np.reciprocal(odds, odds)
 
 
-def leading_axis(parts: Sequence[FloatArray]) -> FloatArray:
+def leading_axis(parts: Iterable[FloatArray]) -> FloatArray:
     """``sqrt(lambda_1) v_1`` of centred columns given in parts of (n_features, n), its largest entry positive."""
-    d, n = len(parts[0]), sum(part.shape[1] for part in parts)
-    if n >= d:
-        gram = parts[0] @ parts[0].T
-        for part in parts[1:]:
-            gram += part @ part.T
-        value, axis = leading_eigenvector(gram)
-    else:  # fewer rows than columns: the smaller Gram matrix has the same leading eigenvalue
-        z = np.concatenate(parts, axis=1)
+    parts = iter(parts)
+    z = next(parts)
+    d, n = z.shape
+    if n < d:  # fewer rows than columns, so there is one part: its smaller Gram matrix has the same leading eigenvalue
         value, weights = leading_eigenvector(z.T @ z)
         axis = z @ weights / np.sqrt(value)
+    else:
+        gram = z @ z.T
+        for z in parts:
+            gram += z @ z.T
+            n += z.shape[1]
+        value, axis = leading_eigenvector(gram)
     scaled: FloatArray = axis * np.copysign(np.sqrt(value / n), axis[np.abs(axis).argmax()])
     return scaled
 

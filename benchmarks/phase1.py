@@ -1,0 +1,211 @@
+"""Phase 1 against the paper's way of doing it, both sides in one run, one thread, medians.
+
+    make bench-phase1            # or: .venv/bin/python benchmarks/phase1.py [--quick] [--json FILE]
+
+(a) one ASM configuration against the same algorithm with a scikit-learn GaussianMixture fitted for each split test;
+(b) the whole choice among 120 configurations with its refit, against ONE run of that reference;
+(c) one ASM configuration against single runs of DPGMM, XMeans and GMeans;
+(d) growth of time and memory with the rows, beside the floor of one Gram matrix for each level of the tree.
+"""
+
+import os
+
+for library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ[f"{library}_NUM_THREADS"] = "1"
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+from koncord import ASM, DPGMM, GMeans, XMeans
+from koncord.estimate.merging import merge
+from koncord.types import Components
+
+CONFIG = {"split_factor": 1.0, "min_mass": 20, "merge_factor": 1.0}
+TARGETS = {"one configuration": 20.0, "whole choice": 1.0, "peers": 1.0, "exponent": 1.15, "memory": 3.0}
+
+
+def reference_asm(X, split_factor, min_mass, merge_factor):
+    """Algorithm 1 with scikit-learn's GaussianMixture in every split test; the number of components.
+
+    GaussianMixture is given weights, means and precisions to start from, so that it skips its own k-means start and
+    runs as fast as it can. Fourteen iterations, its responsibilities (the 15th E-step) and the M-step from them make
+    the fifteen of the paper, and the same tree as koncord's.
+    """
+    components = [X]
+    while True:
+        after = []
+        for rows in components:
+            halves = reference_split(rows, split_factor, min_mass)
+            after.extend([rows] if halves is None else [rows[halves], rows[~halves]])
+        if len(after) == len(components):
+            break
+        components = after
+    sums = Components(
+        counts=np.array([len(rows) for rows in components]),
+        means=np.array([rows.mean(axis=0) for rows in components]),
+        scatters=np.array([rows.var(axis=0).sum() * len(rows) for rows in components]),
+    )
+    return len(merge(sums, merge_factor)[0])
+
+
+def reference_split(X, split_factor, min_mass):
+    n, d = X.shape
+    if n < 2:
+        return None
+    one = GaussianMixture(1, covariance_type="spherical", max_iter=15, reg_covar=0).fit(X)
+    mean, variance = one.means_[0], one.covariances_[0]
+    values, vectors = np.linalg.eigh(np.cov(X.T, bias=True))
+    step = split_factor * np.sqrt(values[-1]) * vectors[:, -1] * np.sign(vectors[np.abs(vectors[:, -1]).argmax(), -1])
+    two = GaussianMixture(
+        2,
+        covariance_type="spherical",
+        max_iter=14,
+        tol=0,
+        reg_covar=1e-6 * variance,
+        weights_init=[0.5, 0.5],
+        means_init=[mean + step, mean - step],
+        precisions_init=[1 / variance, 1 / variance],
+    ).fit(X)
+    share = two.predict_proba(X)
+    masses = share.sum(axis=0)
+    means = share.T @ X / masses[:, None]
+    squared = ((X[:, None] - means) ** 2).sum(axis=2)
+    variances = (share * squared).sum(axis=0) / (masses * d)
+    likelihood = (share * (-0.5 * (d * np.log(2 * np.pi * variances) + squared / variances))).sum()
+    alone = -0.5 * (n * d * np.log(2 * np.pi * variance) + ((X - mean) ** 2).sum() / variance)
+    is_first = share[:, 0] >= 0.5
+    if likelihood - alone <= (d + 2) / 2 * np.log(n) or masses.min() < min_mass or is_first.all() or not is_first.any():
+        return None
+    return is_first
+
+
+def seconds(call, repeats):
+    """Median time of a call after one that warms up, and what the call returned."""
+    result = call()
+    times = []
+    for _ in range(repeats):
+        began = perf_counter()
+        call()
+        times.append(perf_counter() - began)
+    return median(times), result
+
+
+def tables():
+    """A client of 490 x 10 and a table of 3500 x 21: the paper's data where KONCORD_DATA holds it, else stand-ins."""
+    folder = Path(os.environ.get("KONCORD_DATA", "."))
+    rng = np.random.default_rng(0)
+
+    def stored(name, n, stand_in):
+        path = folder / f"{name}.npz"
+        if not path.exists():
+            return f"synthetic {stand_in.shape[0]} x {stand_in.shape[1]}", stand_in
+        with np.load(path) as archive:
+            X = archive["X"].astype(float)
+        X = X[rng.permutation(len(X))[:n]]
+        return f"{name} {X.shape[0]} x {X.shape[1]}", (X - X.mean(axis=0)) / X.std(axis=0)
+
+    def blobs(k, n, d):
+        return rng.normal(size=(k, d))[rng.integers(k, size=n)] * 2 + rng.normal(size=(n, d))
+
+    return [stored("mnist_vae10", 490, blobs(6, 490, 10)), stored("waveform", 3500, blobs(3, 3500, 21))]
+
+
+def compare(repeats):
+    rows = []
+    for name, X in tables():
+        ours, fitted = seconds(lambda X=X: ASM(**CONFIG).fit(X), 5 * repeats)
+        theirs, n_reference = seconds(lambda X=X: reference_asm(X, **CONFIG), repeats)
+        choice, chosen = seconds(lambda X=X: ASM(random_state=0).fit(X), repeats)
+        at_choice, n_at_choice = seconds(lambda X=X, c=chosen: reference_asm(X, **c.config_), repeats)
+        same = (fitted.n_components_, chosen.n_components_) == (n_reference, n_at_choice)
+        rows.append((f"(a) {name}: one configuration", ours, theirs, "reference", theirs / ours, 20.0))
+        rows.append((f"(b) {name}: 120 configurations + refit", choice, at_choice, "one reference run", at_choice / choice, 1.0))
+        print(f"{name}: the reference finds the same number of components as koncord: {same}", file=sys.stderr)
+        for peer in (DPGMM(random_state=0), XMeans(random_state=0), GMeans(random_state=0)):
+            peer_seconds, _ = seconds(lambda X=X, p=peer: p.fit(X), max(repeats // 2, 1))
+            label = f"(c) {name}: one configuration"
+            rows.append((label, ours, peer_seconds, type(peer).__name__, peer_seconds / ours, 1.0))
+    return rows
+
+
+def growth(sizes):
+    """(d): each size in a process of its own, so that its peak memory is its own."""
+    rows = []
+    for n in sizes:
+        output = subprocess.run(
+            [sys.executable, __file__, "--rows", str(n)], check=True, capture_output=True, text=True
+        ).stdout
+        rows.append(json.loads(output))
+    return rows
+
+
+def one_size(n):
+    X = np.random.default_rng(0).normal(size=(n, 16))
+    X[: n // 2] += 3
+    base = peak_bytes()
+    began = perf_counter()
+    fitted = ASM(**CONFIG).fit(X)
+    elapsed = perf_counter() - began
+    peak = peak_bytes()
+    n_levels = int(np.ceil(np.log2(fitted.n_split_components_)))
+    began = perf_counter()
+    for _ in range(n_levels):
+        X.T @ X
+    floor = perf_counter() - began
+    print(
+        json.dumps(
+            {"rows": n, "seconds": elapsed, "floor": floor, "levels": n_levels, "k": fitted.n_split_components_,
+             "input": X.nbytes, "peak": peak, "above": peak - base}
+        )
+    )
+
+
+def peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, up to 100,000 rows")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    if args.rows:
+        one_size(args.rows)
+        return
+    rows = compare(2 if args.quick else 5)
+    print(f"{'what':58} {'koncord':>10} {'other':>10}  {'other is':20} {'ratio':>8}  target")
+    for label, ours, other, who, ratio, target in rows:
+        met = "met" if ratio >= target else "NOT MET"
+        print(f"{label:58} {1e3 * ours:8.1f}ms {1e3 * other:8.1f}ms  {who:20} {ratio:7.1f}x  >= {target:g}x {met}")
+    sizes = (10_000, 100_000) if args.quick else (10_000, 100_000, 1_000_000)
+    grown = growth(sizes)
+    print(f"\n(d) d = 16, one configuration\n{'rows':>9} {'seconds':>8} {'floor':>8} {'k':>4} {'peak/input':>11}")
+    for row in grown:
+        ratio = row["peak"] / row["input"]
+        print(f"{row['rows']:9,} {row['seconds']:8.2f} {row['floor']:8.3f} {row['k']:4} {ratio:10.2f}x")
+    exponent = np.polyfit(np.log([r["rows"] for r in grown]), np.log([r["seconds"] for r in grown]), 1)[0]
+    print(f"time grows with the rows to the power {exponent:.2f} (target at most 1.15)")
+    last = grown[-1]
+    print(
+        f"peak memory of the whole process at {last['rows']:,} rows: {last['peak'] / last['input']:.2f} times the input "
+        f"(target under 3); the fit itself adds {last['above'] / last['input']:.2f} times"
+    )
+    if args.json:
+        args.json.write_text(json.dumps({"compare": rows, "growth": grown, "exponent": exponent}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
