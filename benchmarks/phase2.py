@@ -1,0 +1,261 @@
+"""FedGEM against a plain implementation of the same steps, and how its server grows; both sides in one run, one thread.
+
+    make bench-phase2            # or: .venv/bin/python benchmarks/phase2.py [--quick] [--json FILE]
+
+(a) the whole second phase (all rounds, final grouping) through koncord's link and codec, against the specification
+    written out row by row and pair by pair, from the same starting means; their groups and centers must be equal;
+(b) the server step for 1,000 to 8,000 clients of 8 components, d = 16, with small and with huge radii: seconds, the cost of
+    doubling the clients, peak memory, and whether the groups equal those of the plain walk where that finishes.
+"""
+
+import os
+
+for library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ[f"{library}_NUM_THREADS"] = "1"
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from koncord import FedGEM, KnownCounts
+from koncord.data import partition
+from koncord.federate import setup
+from koncord.federate.balls import group, move_together
+from koncord.federate.inprocess import InProcess
+from koncord.federate.link import run_rounds
+from koncord.federate.site import Site
+
+UPSILON, N_ROUNDS = 2.0, 10
+LONGEST_WALK = 120.0
+
+
+def plain_fedgem(tables, starts):
+    """FedGEM as specified, one row and one pair at a time; groups and global centers."""
+    thetas = [[list(mean) for mean in start] for start in starts]
+    for _ in range(N_ROUNDS):
+        moved, radii = [], []
+        for X, theta in zip(tables, thetas, strict=True):
+            means, variances = plain_em(X, theta)
+            moved.append(means)
+            steps = [distance(m, t) ** 2 for m, t in zip(means, theta, strict=True)]
+            radii.append([math.sqrt(v + s) - math.sqrt(v) for v, s in zip(variances, steps, strict=True)])
+        thetas = plain_move(moved, radii)
+    finals, radii = [], []
+    for X, theta in zip(tables, thetas, strict=True):
+        means, _ = plain_em(X, theta)
+        closest = min((distance(a, b) for i, a in enumerate(means) for b in means[:i]), default=math.inf)
+        finals.append(means)
+        radii.append([math.sqrt(UPSILON * closest * len(means) / math.sqrt(len(X)))] * len(means))
+    groups = plain_walk(finals, radii)
+    members = {}
+    for means, own in zip(finals, groups, strict=True):
+        for mean, name in zip(means, own, strict=True):
+            members.setdefault(name, []).append(mean)
+    return groups, [[sum(column) / len(rows) for column in zip(*rows, strict=True)] for rows in members.values()]
+
+
+def plain_em(X, theta):
+    d, k = len(theta[0]), len(theta)
+    sums, masses, shares = [[0.0] * d for _ in range(k)], [0.0] * k, []
+    for x in X:
+        logs = [-0.5 * distance(x, mean) ** 2 for mean in theta]
+        top = max(logs)
+        weights = [math.exp(value - top) for value in logs]
+        total = sum(weights)
+        share = [weight / total for weight in weights]
+        shares.append(share)
+        for m in range(k):
+            masses[m] += share[m]
+            for c in range(d):
+                sums[m][c] += share[m] * x[c]
+    means = [[value / masses[m] for value in sums[m]] for m in range(k)]
+    spread = [0.0] * k
+    for x, share in zip(X, shares, strict=True):
+        for m in range(k):
+            spread[m] += share[m] * distance(x, means[m]) ** 2
+    return means, [spread[m] / masses[m] for m in range(k)]
+
+
+def distance(a, b):
+    return math.sqrt(sum((p - q) ** 2 for p, q in zip(a, b, strict=True)))
+
+
+def plain_move(moved, radii):
+    points = [[[mean] for mean in means] for means in moved]
+    for g in range(len(moved)):
+        for h in range(g + 1, len(moved)):
+            for i, a in enumerate(moved[g]):
+                for j, b in enumerate(moved[h]):
+                    gap = distance(a, b)
+                    if gap <= radii[g][i] + radii[h][j]:
+                        share = max(1 - radii[h][j] / gap, min(0.5, radii[g][i] / gap)) if gap else 0.5
+                        meeting = [p + share * (q - p) for p, q in zip(a, b, strict=True)]
+                        points[g][i].append(meeting)
+                        points[h][j].append(meeting)
+    return [[[sum(c) / len(own) for c in zip(*own, strict=True)] for own in client] for client in points]
+
+
+def plain_walk(means, radii):
+    """Groups by the walk over all pairs in order; names are the order in which groups appear."""
+    flat = [(g, i) for g, own in enumerate(means) for i in range(len(own))]
+    of, members = {}, {}
+    for at, (g, i) in enumerate(flat):
+        for h, j in flat[at + 1 :]:
+            if g == h or distance(means[g][i], means[h][j]) > radii[g][i] + radii[h][j]:
+                continue
+            a, b = of.get((g, i)), of.get((h, j))
+            if a is None and b is None:
+                of[g, i] = of[h, j] = (g, i)
+                members[g, i] = [(g, i), (h, j)]
+            elif a is None or b is None:
+                free, home = ((g, i), b) if a is None else ((h, j), a)
+                if free[0] not in [client for client, _ in members[home]]:
+                    members[home].append(free)
+                    of[free] = home
+            elif a != b and not {c for c, _ in members[a]} & {c for c, _ in members[b]}:
+                for ball in members[b]:
+                    of[ball] = a
+                members[a] += members.pop(b)
+    names = {}
+    return [[names.setdefault(of.get((g, i), ("free", g, i)), len(names)) for i in range(len(own))] for g, own in enumerate(means)]
+
+
+def federations(is_quick):
+    """5 clients x 200 rows, and a 100-client MNIST federation cut to what the plain side can finish."""
+    rng = np.random.default_rng(0)
+    centers = 4 * rng.normal(size=(6, 10))
+    small = [np.concatenate([rng.normal(centers[k], 1, (50, 10)) for k in rng.permutation(6)[:4]]) for _ in range(5)]
+    yield "5 clients x 200 rows x 10", small, [4] * 5
+    path = Path(os.environ.get("KONCORD_DATA", ".")) / "mnist_vae10.npz"
+    n_clients = 10 if is_quick else 40
+    if path.exists():
+        with np.load(path) as stored:
+            X, y = stored["X"].astype(float), stored["y"]
+        parts = partition(y, 100, "A", 42)[:n_clients]
+        parts = [rows[rng.permutation(len(rows))[:200]] for rows in parts]
+        yield f"MNIST, {n_clients} of 100 clients, 200 rows each", [X[p] for p in parts], [len(np.unique(y[p])) for p in parts]
+    else:
+        print("no mnist_vae10.npz in KONCORD_DATA: its federation is left out", file=sys.stderr)
+
+
+def compare(is_quick):
+    rows = []
+    for name, tables, counts in federations(is_quick):
+        rng = np.random.default_rng(1)
+        starts = [X[rng.choice(len(X), k, replace=False)] for X, k in zip(tables, counts, strict=True)]
+        ours, outcome = ours_seconds(tables, starts, repeats=5)
+        began = perf_counter()
+        groups, centers = plain_fedgem([X.tolist() for X in tables], [s.tolist() for s in starts])
+        plain = perf_counter() - began
+        same_groups = [g.tolist() for g in outcome.groups.values()] == groups
+        same = same_groups and np.allclose(outcome.centers, centers)
+        rows.append({"federation": name, "koncord": ours, "plain": plain, "ratio": plain / ours, "equal": same})
+    return rows
+
+
+def ours_seconds(tables, starts, repeats):
+    """Median seconds of phase 2, after phase 1, through sites, link and codec."""
+    times = []
+    for _ in range(repeats):
+        aggregator = FedGEM(upsilon=UPSILON, n_rounds=N_ROUNDS, start=starts)
+        columns = tuple(f"x{c}" for c in range(tables[0].shape[1]))
+        link = InProcess(
+            [Site(f"{g:03}", X, columns, estimator=KnownCounts(1), aggregator=aggregator) for g, X in enumerate(tables)]
+        )
+        means, scales = setup.no_scale(columns)
+        prepare = setup.Prepare(seed=0, columns=columns, means=means, scales=scales)
+        link.exchange(0, dict.fromkeys(link.clients, prepare), (setup.Prepared,))
+        server = aggregator.server(link.clients, len(columns), np.random.default_rng(0))
+        began = perf_counter()
+        outcome, _ = run_rounds(link, server, aggregator.replies, first_round=1)
+        times.append(perf_counter() - began)
+    return sorted(times)[repeats // 2], outcome
+
+
+def server_case(n_clients, kind):
+    """Components of clients that each hold 8 of 40 clusters; radii far below or far above their distances."""
+    rng = np.random.default_rng(n_clients)
+    centers = 3 * rng.normal(size=(40, 16))
+    means = np.concatenate([centers[rng.permutation(40)[:8]] for _ in range(n_clients)])
+    means += 0.1 * rng.normal(size=means.shape)
+    radii = np.full(len(means), 0.05 if kind == "small" else 100.0) * rng.uniform(0.9, 1.1, size=len(means))
+    return means, radii, np.repeat(np.arange(n_clients), 8)
+
+
+def one_server(n_clients, kind):
+    case = server_case(n_clients, kind)
+    began = perf_counter()
+    move_together(*case)
+    groups, all_meet = group(*case)
+    elapsed = perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    result = {"clients": n_clients, "radii": kind, "seconds": elapsed, "peak_gb": peak, "groups": int(groups.max()) + 1}
+    if n_clients <= 200 or (kind == "huge" and n_clients <= 400):
+        result["equal"] = groups.tolist() == vector_walk(*case)
+    print(json.dumps({**result, "all_meet": bool(all_meet)}))
+
+
+def vector_walk(means, radii, clients):
+    """The plain walk with its distances by rows, to finish on some hundred clients."""
+    of, members = [-1] * len(means), {}
+    for i in range(len(means)):
+        gaps = np.linalg.norm(means[i + 1 :] - means[i], axis=1)
+        near = np.flatnonzero((gaps <= radii[i] + radii[i + 1 :]) & (clients[i + 1 :] != clients[i])) + i + 1
+        for j in near.tolist():
+            a, b = of[i], of[j]
+            if a < 0 and b < 0:
+                of[i] = of[j] = i
+                members[i] = [i, j]
+            elif a < 0 or b < 0:
+                free, home = (i, b) if a < 0 else (j, a)
+                if clients[free] not in clients[members[home]]:
+                    members[home].append(free)
+                    of[free] = home
+            elif a != b and not np.isin(clients[members[a]], clients[members[b]]).any():
+                for ball in members[b]:
+                    of[ball] = a
+                members[a] += members.pop(b)
+    names = {}
+    return [names.setdefault(g if g >= 0 else ("free", i), len(names)) for i, g in enumerate(of)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smaller federation, up to 2,000 clients")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--server", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.server:
+        one_server(int(args.server[0]), args.server[1])
+        return
+    rows = compare(args.quick)
+    print(f"(a) {'federation':42} {'koncord':>10} {'plain':>10} {'ratio':>9}  same result  target >= 100x")
+    for row in rows:
+        met = "met" if row["ratio"] >= 100 else "NOT MET"
+        print(f"    {row['federation']:42} {1e3 * row['koncord']:8.1f}ms {row['plain']:9.2f}s {row['ratio']:8.0f}x  {row['equal']!s:11}  {met}")
+    sizes = (100, 200, 1000, 2000) if args.quick else (100, 200, 400, 1000, 2000, 4000, 8000)
+    servers = []
+    print(f"\n(b) {'clients':>8} {'radii':>6} {'seconds':>8} {'doubling':>9} {'peak GB':>8} {'groups':>7}  equal to the walk")
+    for kind in ("small", "huge"):
+        before = None
+        for n in sizes:
+            command = [sys.executable, __file__, "--server", str(n), kind]
+            row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            doubled = before is not None and n == 2 * before["clients"]
+            doubling = f"{row['seconds'] / before['seconds']:.2f}x" if doubled else ""
+            print(f"    {n:8,} {kind:>6} {row['seconds']:8.2f} {doubling:>9} {row['peak_gb']:8.2f} {row['groups']:7}  {row.get('equal', 'not walked')}")
+            servers.append(row)
+            before = row
+    if args.json:
+        args.json.write_text(json.dumps({"compare": rows, "server": servers}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

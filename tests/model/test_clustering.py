@@ -1,0 +1,173 @@
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from koncord import ASM, FederatedClustering, FedGEM, KnownCounts, KoncordError
+from koncord.federate.setup import common_scale, describe, order_of
+
+
+class Frame:
+    """A table with named columns, as a data frame has."""
+
+    def __init__(self, X, columns):
+        self.X, self.columns = np.asarray(X), list(columns)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.X, dtype=dtype)
+
+
+@pytest.fixture
+def sites(blobs):
+    """Three sites that hold two of three separated clusters each, and the truth."""
+    held = {"west": [[0, 0], [9, 0]], "east": [[9, 0], [0, 9]], "mid": [[0, 0], [0, 9]]}
+    return {name: blobs(centers, 60, seed=at)[0] for at, (name, centers) in enumerate(held.items())}
+
+
+def fit(sites, **options):
+    return FederatedClustering(ASM(), FedGEM(upsilon=2), random_state=3, **options).fit(sites)
+
+
+def test_three_sites_of_two_clusters_each_are_three_clusters(sites):
+    fitted = fit(sites)
+    assert fitted.n_clusters_ == 3
+    assert fitted.local_counts_ == [2, 2, 2]
+    assert fitted.sites_ == ["west", "east", "mid"]
+    assert [len(labels) for labels in fitted.labels_] == [120, 120, 120]
+    true = np.array([[0, 0], [9, 0], [0, 9]])
+    gaps = np.linalg.norm(fitted.cluster_centers_[:, None] - true, axis=2)
+    assert sorted(gaps.argmin(axis=1)) == [0, 1, 2]
+    assert gaps.min(axis=1).max() < 0.5
+    np.testing.assert_array_equal(fitted.predict(sites["east"]), fitted.labels_[1])
+    np.testing.assert_allclose(fitted.model_.weights, 1 / 3)
+    assert fitted.model_.holdings.sum(axis=1).tolist() == [120, 120, 120]
+
+
+def test_the_order_in_which_named_sites_are_given_changes_nothing(sites):
+    one = fit(sites)
+    two = fit({name: sites[name] for name in ("mid", "west", "east")})
+    np.testing.assert_array_equal(one.cluster_centers_, two.cluster_centers_)
+    by_name = dict(zip(two.sites_, two.labels_, strict=True))
+    for name, labels in zip(one.sites_, one.labels_, strict=True):
+        np.testing.assert_array_equal(labels, by_name[name])
+
+
+def test_the_same_seed_gives_the_same_bits_and_a_clone_is_fit_alike(sites):
+    federation = FederatedClustering(ASM(), FedGEM(), random_state=5)
+    one, two = clone(federation).fit(sites), clone(federation).fit(sites)
+    np.testing.assert_array_equal(one.cluster_centers_, two.cluster_centers_)
+
+
+def test_adding_a_site_leaves_the_other_sites_streams_alone(sites):
+    estimator = KMeans(2, n_init=1, init="random")
+    one = FederatedClustering(estimator, FedGEM(upsilon=0, n_rounds=1), random_state=0).fit(sites)
+    more = {**sites, "aaa": sites["mid"] + 50}
+    two = FederatedClustering(estimator, FedGEM(upsilon=0, n_rounds=1), random_state=0).fit(more)
+    for name in sites:
+        assert len(one.model_.components[name]) == len(two.model_.components[name])
+
+
+def test_unnamed_clients_keep_their_order_beyond_nine(blobs):
+    X, _ = blobs([[0, 0]], 20)
+    fitted = FederatedClustering(KnownCounts(list(range(1, 13))), FedGEM(upsilon=1), random_state=0).fit([X] * 12)
+    assert fitted.local_counts_ == list(range(1, 13))
+    assert fitted.sites_ == sorted(fitted.sites_)
+
+
+def test_known_counts_may_go_by_name(sites):
+    counts = {"west": 1, "east": 2, "mid": 3}
+    fitted = FederatedClustering(KnownCounts(counts), FedGEM(upsilon=1), random_state=0).fit(sites)
+    assert dict(zip(fitted.sites_, fitted.local_counts_, strict=True)) == counts
+
+
+def test_columns_are_matched_by_name(sites):
+    straight = {name: Frame(X, ["a", "b"]) for name, X in sites.items()}
+    turned = {**straight, "east": Frame(sites["east"][:, ::-1], ["b", "a"])}
+    np.testing.assert_array_equal(fit(straight).cluster_centers_, fit(turned).cluster_centers_)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["a", "c"], "The columns of site 'west' are not those of site 'east': it lacks b and adds c"),
+        (["a"], "it lacks b"),
+        (["a", "b", "c"], "it adds c"),
+    ],
+)
+def test_a_site_with_other_columns_is_refused_by_name(sites, columns, message):
+    tables = {name: Frame(X, ["a", "b"]) for name, X in sites.items()}
+    tables["west"] = Frame(np.zeros((5, len(columns))), columns)
+    with pytest.raises(KoncordError) as caught:
+        fit(tables)
+    assert message in str(caught.value)
+
+
+def test_federated_standardisation_is_that_of_the_pooled_rows():
+    rng = np.random.default_rng(0)
+    tables = {
+        name: rng.normal(1e6, 3, size=(n, 3)) + at for at, (name, n) in enumerate({"a": 5, "b": 70, "c": 1}.items())
+    }
+    tables = {name: np.column_stack([X, np.full(len(X), 7.0)]) for name, X in tables.items()}
+    moments = {name: describe(X, ("p", "q", "r", "s")) for name, X in tables.items()}
+    mean, scale = common_scale(moments, ("p", "q", "r", "s"))
+    pooled = np.concatenate(list(tables.values()))
+    np.testing.assert_allclose(mean, pooled.mean(axis=0))
+    np.testing.assert_allclose(scale[:3], pooled.std(axis=0)[:3])
+    assert scale[3] == 1.0
+
+
+def test_standardised_sites_give_the_same_clusters_in_any_units(sites):
+    one = fit(sites, standardize=True)
+    two = fit({name: X * [1000, 0.001] + [5, -9] for name, X in sites.items()}, standardize=True)
+    np.testing.assert_allclose(two.cluster_centers_, one.cluster_centers_ * [1000, 0.001] + [5, -9])
+    for ours, theirs in zip(one.labels_, two.labels_, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_site_with_one_row_one_component_or_no_overlap_takes_part(sites, blobs):
+    more = {
+        **sites,
+        "row": np.array([[0.2, 0.1]]),
+        "one": blobs([[9, 0]], 25, seed=9)[0],
+        "far": blobs([[90, 90], [99, 90]], 40, seed=8)[0],
+    }
+    fitted = FederatedClustering(ASM(), FedGEM(upsilon=0.5, start="means"), random_state=0).fit(more)
+    counts = dict(zip(fitted.sites_, fitted.local_counts_, strict=True))
+    assert counts["row"] == 1
+    assert counts["one"] == 1
+    assert np.isfinite(fitted.cluster_centers_).all()
+    assert adjusted_rand_score(np.repeat([0, 1], 40), fitted.labels_[fitted.sites_.index("far")]) == 1.0
+
+
+def test_one_site_alone_is_its_own_federation(sites):
+    fitted = fit({"west": sites["west"]})
+    assert fitted.n_clusters_ == 2
+
+
+def test_identical_rows_everywhere_are_one_cluster():
+    fitted = FederatedClustering(random_state=0).fit([np.ones((10, 2)), np.ones((3, 2))])
+    assert fitted.n_clusters_ == 1
+    assert fitted.local_counts_ == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        ([], "at least one site"),
+        ({"": np.ones((2, 2))}, "names that are not empty"),
+        (5, "mapping of site name to table or a sequence of tables; got int"),
+        ({"a": np.ones(3)}, "site 'a' must have at least one row and one column; got shape (3,)"),
+        ({"a": np.empty((0, 2))}, "site 'a' must have at least one row"),
+        ({"a": [["x", "y"]]}, "site 'a' must hold numbers only"),
+        ({"a": np.array([[1, np.nan], [2, 3]])}, "site 'a' holds 1 values that are missing, infinite"),
+    ],
+)
+def test_clients_that_are_no_tables_are_refused_in_a_sentence(clients, message):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        FederatedClustering().fit(clients)
+    assert message in str(caught.value)
+
+
+def test_columns_are_found_in_the_wanted_order():
+    assert order_of(("b", "c", "a"), ("a", "b", "c")).tolist() == [2, 0, 1]
