@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 
 from koncord import theory
 from koncord._blas import one_blas_thread
-from koncord.estimate.splitting import Node, SplitTree
+from koncord.estimate.splitting import Node, SplitForest
 from koncord.types import FloatArray, IntArray
 
 DIMENSIONS = (8, 16, 64)
@@ -116,7 +116,7 @@ def outcome(X: FloatArray, r: float) -> dict[str, float]:
     n, d = X.shape
     sample_r = theory.anisotropy(X)
     hard = theory.hard_split_improves(X)
-    soft = {factor: len(split_tree(X, factor).cut(MIN_MASS, 2)) == 2 for factor in SPLIT_FACTORS}
+    soft = {factor: len(split_forest(X, factor).cut(MIN_MASS, 2)[0]) == 2 for factor in SPLIT_FACTORS}
     return {
         "sample_r": sample_r,
         **{f"asm_{factor:g}": is_split for factor, is_split in soft.items()},
@@ -130,8 +130,8 @@ def outcome(X: FloatArray, r: float) -> dict[str, float]:
 def component_counts(seed: int, n_draws: int, d: int, n: int) -> Row:
     rng = stream(seed, f"components d={d} n={n}")
     with one_blas_thread():
-        trees = (split_tree(theory.draw_cluster(n, d, 1.0, rng), 1.0) for _ in range(n_draws))
-        counts = [len(tree.cut(MIN_MASS, n)) for tree in trees]
+        forests = (split_forest(theory.draw_cluster(n, d, 1.0, rng), 1.0) for _ in range(n_draws))
+        counts = [len(forest.cut(MIN_MASS, n)[0]) for forest in forests]
     return {
         "draws": n_draws,
         "d": d,
@@ -146,10 +146,10 @@ def component_counts(seed: int, n_draws: int, d: int, n: int) -> Row:
 def anisotropy_by_level(seed: int, d: int, n: int) -> list[Row]:
     """Median sample anisotropy of the components of one round cluster, by the number of splits that led to them."""
     X = theory.draw_cluster(n, d, 1.0, stream(seed, f"levels d={d} n={n}"))
-    tree = split_tree(X, 1.0)
-    tree.cut(MIN_MASS, n)
+    forest = split_forest(X, 1.0)
+    forest.cut(MIN_MASS, n)
     rows = []
-    for level, nodes in enumerate(levels_below(tree.root)):
+    for level, nodes in enumerate(levels_below(forest.roots[0])):
         sample_r = [theory.anisotropy(X[node.rows]) for node in nodes]
         rows.append({"level": level, "components": len(nodes), "median_sample_r": round(float(np.median(sample_r)), 3)})
     return rows
@@ -162,8 +162,8 @@ def levels_below(root: Node) -> Iterator[list[Node]]:
         nodes = [child for node in nodes if node.children and node.child_mass >= MIN_MASS for child in node.children]
 
 
-def split_tree(X: FloatArray, split_factor: float) -> SplitTree:
-    return SplitTree(X, split_factor=split_factor, is_spherical=True, n_em_iter=N_EM_ITER)
+def split_forest(X: FloatArray, split_factor: float) -> SplitForest:
+    return SplitForest(X, split_factors=[split_factor], is_spherical=True, n_em_iter=N_EM_ITER)
 
 
 # --- what the numbers say ---

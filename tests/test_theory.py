@@ -13,7 +13,7 @@ from scipy.stats import ortho_group
 
 from koncord import theory
 from koncord.estimate.merging import merge
-from koncord.estimate.splitting import SplitTree
+from koncord.estimate.splitting import SplitForest
 from koncord.types import Components
 
 PAGE = Path(__file__).parents[1] / "docs" / "theory.md"
@@ -23,12 +23,12 @@ dimensions = st.integers(1, 2000)
 lengths = st.floats(0, 1)  # 0 is round, 1 a line
 
 
-def split_tree(X):
-    return SplitTree(X, split_factor=1.0, is_spherical=True, n_em_iter=15)
+def split_forest(X):
+    return SplitForest(X, split_factors=[1.0], is_spherical=True, n_em_iter=15)
 
 
 def is_split(X):
-    return len(split_tree(X).cut(5, 2)) == 2
+    return len(split_forest(X).cut(5, 2)[0]) == 2
 
 
 def clusters(n_draws, n, d, r=1.0):
@@ -295,7 +295,7 @@ def test_a_round_cluster_in_64_columns_is_split_between_400_and_520_rows():
 
 @pytest.mark.parametrize(("d", "wanted", "within", "n_draws"), [(8, 470, 47, 4), (16, 320, 32, 4), (64, 16, 3, 8)])
 def test_one_round_cluster_of_5000_rows_becomes_many_components(d, wanted, within, n_draws):
-    counts = [len(split_tree(X).cut(5, 5000)) for X in clusters(n_draws, 5000, d)]
+    counts = [len(split_forest(X).cut(5, 5000)[0]) for X in clusters(n_draws, 5000, d)]
     assert np.mean(counts) == pytest.approx(wanted, abs=within)
 
 

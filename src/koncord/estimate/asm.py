@@ -22,7 +22,7 @@ from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.estimate.search import Candidate, best_of, split_rows
 from koncord.estimate.silhouette import HeldOut
-from koncord.estimate.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitTree, components_of
+from koncord.estimate.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, components_of
 from koncord.types import Components, FloatArray, IntArray
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
@@ -99,7 +99,7 @@ class ASM(SphericalMixtureMixin):
         max_components = check_count("max_components", self.max_components, owner=self)
         covariance = check_option("covariance", self.covariance, ("spherical", "identity"), owner=self)
         n_em_iter = check_count("max_em_iter", self.max_em_iter, owner=self)
-        grow = partial(SplitTree, X, is_spherical=covariance == "spherical", n_em_iter=n_em_iter)
+        grow = partial(SplitForest, X, is_spherical=covariance == "spherical", n_em_iter=n_em_iter)
         is_open = any(len(values) > 1 for values in grid.values())
         with one_blas_thread():
             results: list[Candidate] = []
@@ -112,7 +112,7 @@ class ASM(SphericalMixtureMixin):
             else:
                 config, self.best_score_ = {name: values[0] for name, values in grid.items()}, float("nan")
             with part(0.8 if is_open else 0.0, 1.0, "fitting all rows"):
-                leaves = grow(split_factor=config["split_factor"]).cut(config["min_mass"], max_components)
+                (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
                 components, group = merge(components_of(leaves), config["merge_factor"])
         report(1.0)
         self.config_ = config
@@ -149,32 +149,33 @@ class ASM(SphericalMixtureMixin):
 
 
 def score_grid(
-    grow: Callable[..., SplitTree],
+    grow: Callable[..., SplitForest],
     fit_rows: IntArray,
     held_out: HeldOut,
     grid: Mapping[str, Sequence[float]],
     max_components: int,
 ) -> list[Candidate]:
-    """Score every configuration, in grid order, with one tree a split factor, one cut a minimum mass.
+    """Score every configuration, in grid order, with one tree a split factor and one cut of it a minimum mass.
 
     The lightest minimum mass comes first: it grows all of the tree that the others are cuts of, unless the cap on
     components stops it.
     """
+    forest = grow(fit_rows, split_factors=grid["split_factor"])
+    seen: dict[tuple[int, ...], dict[float, tuple[int, float]]] = {}
     scored: dict[tuple[float, ...], tuple[int, float]] = {}
-    for at, split_factor in enumerate(grid["split_factor"]):
-        n_trees = len(grid["split_factor"])
-        what = f"split factor {split_factor:g} ({at + 1} of {n_trees})"
-        with part(0.8 * at / n_trees, 0.8 * (at + 1) / n_trees, what):
-            tree = grow(fit_rows, split_factor=split_factor)
-            merged: dict[tuple[tuple[int, ...], float], tuple[int, float]] = {}
-            for min_mass in sorted(grid["min_mass"]):
-                leaves = tree.cut(min_mass, max_components)
-                for merge_factor in grid["merge_factor"]:
-                    key = (tuple(map(id, leaves)), merge_factor)
-                    if key not in merged:
-                        components, _ = merge(components_of(leaves), merge_factor)
-                        merged[key] = len(components), held_out.score_nearest(components.means)
-                    scored[min_mass, split_factor, merge_factor] = merged[key]
+    n_cuts = len(grid["min_mass"])
+    for at, min_mass in enumerate(sorted(grid["min_mass"])):
+        # The first cut is most of the work on a large table.
+        start, stop = (0.0 if at == 0 else 0.6 + 0.2 * at / n_cuts), 0.6 + 0.2 * (at + 1) / n_cuts
+        with part(start, stop, f"trying {len(grid['split_factor'])} split factors, minimum mass {min_mass:g}"):
+            trees = forest.cut(min_mass, max_components)
+        for split_factor, leaves in zip(grid["split_factor"], trees, strict=True):
+            by_factor = seen.setdefault(tuple(map(id, leaves)), {})
+            for merge_factor in grid["merge_factor"]:
+                if merge_factor not in by_factor:
+                    components, _ = merge(components_of(leaves), merge_factor)
+                    by_factor[merge_factor] = len(components), held_out.score_nearest(components.means)
+                scored[min_mass, split_factor, merge_factor] = by_factor[merge_factor]
     return [
         Candidate(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
         for values in product(*grid.values())

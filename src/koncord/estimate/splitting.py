@@ -1,7 +1,7 @@
 """The split stage of ASM: one lazily grown tree of binary splits for each split factor.
 
 The split test of a component reads its own rows only, so the tree does not depend on the minimum mass: a larger
-minimum mass is the same tree, cut higher up. All components of one pass are tested together.
+minimum mass is the same tree, cut higher up. All components of one pass, of all trees, are tested together.
 
 Inside a test the rows are centred on their component and carried as ``[z, |z|^2, 1]``. The log odds of the two
 children are then one matrix-vector product, and every sum an M-step needs (of ``z``, ``|z|^2`` and 1, weighted by the
@@ -43,68 +43,81 @@ class Node:
     rows: IntArray
     mean: FloatArray
     scatter: float
+    split_factor: float
     is_tested: bool = False
     child_mass: float = 0.0  # effective mass of the lighter child
     children: "tuple[Node, Node] | None" = None  # None while untested, and where a split does not improve BIC
 
 
-class SplitTree:
-    """Split tree of ``X[rows]`` for one split factor, grown only as far as the cuts asked of it need.
+class SplitForest:
+    """Split trees of ``X[rows]``, one for each split factor, grown only as far as the cuts asked of them need.
 
     Parameters
     ----------
     X : array (n_samples, n_features)
     rows : indices of the rows of ``X`` to model, or None for all
-    split_factor : delta; the children start at ``mean +- delta sqrt(lambda_1) v_1``
+    split_factors : delta of each tree; the children start at ``mean +- delta sqrt(lambda_1) v_1``
     is_spherical : one variance a component (ASM-S), else the identity (ASM-I)
     n_em_iter : EM iterations of a split test, always all of them
     """
 
     def __init__(
-        self, X: FloatArray, rows: IntArray | None = None, *, split_factor: float, is_spherical: bool, n_em_iter: int
+        self,
+        X: FloatArray,
+        rows: IntArray | None = None,
+        *,
+        split_factors: Sequence[float],
+        is_spherical: bool,
+        n_em_iter: int,
     ) -> None:
         self.X = X
-        self.split_factor = split_factor
         self.is_spherical = is_spherical
         self.n_em_iter = n_em_iter
         # At least as many rows as columns, so that a component with fewer lies in one piece.
         self.block_size = max(BLOCK_FLOATS // (X.shape[1] + 2), X.shape[1])
         self.point_scatter = X.shape[1] * max((ROUNDING * max(-X.min(), X.max())) ** 2, SMALLEST_VARIANCE)
-        self.root = root_of(X, np.arange(len(X)) if rows is None else rows.copy(), self.block_size)
+        rows = np.arange(len(X)) if rows is None else rows
+        mean, scatter = mean_and_scatter(X, rows, self.block_size)
+        self.roots = [Node(rows=rows.copy(), mean=mean, scatter=scatter, split_factor=delta) for delta in split_factors]
 
-    def cut(self, min_mass: float, max_components: int) -> list[Node]:
-        """Components when no child may weigh less than `min_mass`: passes over all of them until none splits."""
-        components = [self.root]
-        while len(components) < max_components:
-            # Two children of fewer than 2 tau rows cannot both weigh tau: their masses sum to the rows.
-            self._test([node for node in components if not node.is_tested and len(node.rows) >= 2 * min_mass])
-            room = max_components - len(components)
-            after: list[Node] = []
-            for node in components:
-                if room and node.children and node.child_mass >= min_mass:
-                    after.extend(node.children)
-                    room -= 1
-                else:
-                    after.append(node)
-            if len(after) == len(components):
-                break
-            components = after
-            report(log(len(components)) / log(max_components))  # passes about double the components
-        return components
+    def cut(self, min_mass: float, max_components: int) -> list[list[Node]]:
+        """Components of each tree when no child may weigh less than `min_mass`: passes until nothing splits.
 
-    def _test(self, nodes: Sequence[Node]) -> None:
-        several_points = []
+        The trees are grown side by side, so that a pass of all of them is tested together.
+        """
+        trees = [[root] for root in self.roots]
+        while True:
+            self._test([node for tree in trees if len(tree) < max_components for node in tree], min_mass)
+            after = [split_pass(tree, min_mass, max_components) for tree in trees]
+            if after == trees:
+                return trees
+            trees = after
+            report(log(max(map(len, trees))) / log(max_components))  # passes about double the components
+
+    def _test(self, nodes: Sequence[Node], min_mass: float) -> None:
+        untested = []
         for node in nodes:
-            node.is_tested = True
-            if len(node.rows) > 1 and node.scatter > len(node.rows) * self.point_scatter:
-                several_points.append(node)
-        for batch in batches(several_points, self.block_size):
-            divide_where_bic_improves(
-                CentredRows(self.X, batch, self.block_size),
-                split_factor=self.split_factor,
-                is_spherical=self.is_spherical,
-                n_em_iter=self.n_em_iter,
-            )
+            n = len(node.rows)
+            # The masses of two children sum to their rows, so fewer than 2 tau rows cannot give both tau.
+            if not node.is_tested and n > 1 and n >= 2 * min_mass and node.scatter > n * self.point_scatter:
+                node.is_tested = True
+                untested.append(node)
+        for batch in batches(untested, self.block_size):
+            table = CentredRows(self.X, batch, self.block_size)
+            divide_where_bic_improves(table, is_spherical=self.is_spherical, n_em_iter=self.n_em_iter)
+
+
+def split_pass(tree: list[Node], min_mass: float, max_components: int) -> list[Node]:
+    """One pass: every component that splits is replaced by its children, as long as there is room."""
+    room = max_components - len(tree)
+    after: list[Node] = []
+    for node in tree:
+        if room and node.children and node.child_mass >= min_mass:
+            after.extend(node.children)
+            room -= 1
+        else:
+            after.append(node)
+    return after
 
 
 def components_of(nodes: Sequence[Node]) -> Components:
@@ -115,12 +128,11 @@ def components_of(nodes: Sequence[Node]) -> Components:
     )
 
 
-def root_of(X: FloatArray, rows: IntArray, block_size: int) -> Node:
-    """Mean and scatter in two passes over blocks, so that nothing the size of the table is allocated."""
+def mean_and_scatter(X: FloatArray, rows: IntArray, block_size: int) -> tuple[FloatArray, float]:
+    """In two passes over blocks, so that nothing the size of the table is allocated."""
     blocks = [rows[at : at + block_size] for at in range(0, len(rows), block_size)]
     mean: FloatArray = np.sum([X[block].sum(axis=0) for block in blocks], axis=0) / len(rows)
-    scatter = sum(float(((X[block] - mean) ** 2).sum()) for block in blocks)
-    return Node(rows=rows, mean=mean, scatter=scatter)
+    return mean, sum(float(((X[block] - mean) ** 2).sum()) for block in blocks)
 
 
 def batches(nodes: Sequence[Node], most_rows: int) -> Iterator[list[Node]]:
@@ -137,18 +149,19 @@ def batches(nodes: Sequence[Node], most_rows: int) -> Iterator[list[Node]]:
         yield batch
 
 
-def divide_where_bic_improves(table: "CentredRows", *, split_factor: float, is_spherical: bool, n_em_iter: int) -> None:
+def divide_where_bic_improves(table: "CentredRows", *, is_spherical: bool, n_em_iter: int) -> None:
     """The split test of several nodes at once: fit two children to each by EM; where BIC improves, they are kept."""
     d = table.n_features
     scatter, n = table.totals
     variance = scatter / (n * d) if is_spherical else np.ones_like(n)
     floor = VARIANCE_FLOOR * variance if is_spherical else None
+    split_factors = np.array([node.split_factor for node in table.nodes])
     odds = np.zeros((len(n), d + 2))  # children start with equal weights and the variance of their parent
-    odds[:, :d] = (-2 * split_factor / variance)[:, None] * table.leading_axes()
+    odds[:, :d] = (-2 * split_factors / variance)[:, None] * table.leading_axes()
     with np.errstate(over="ignore"):  # odds beyond the largest float are a responsibility of zero
         for _ in range(n_em_iter):
             pair = maximise(table.expect(odds), table.totals, floor)
-            odds = log_odds(pair)
+            log_odds(pair, odds)
     one = -0.5 * (n * d * np.log(2 * np.pi * variance) + scatter / variance)
     n_parameters = d + 2 if is_spherical else d + 1
     improves = component_term(pair) - one > n_parameters / 2 * np.log(n)
@@ -176,21 +189,25 @@ def maximise(first: FloatArray, totals: FloatArray, floor: FloatArray | None) ->
     masses = np.maximum(sums[:, 1], FADED_MASS)
     mean_terms = np.vecdot(moments, moments) / masses
     scatters = sums[:, 0] - mean_terms
-    variances = np.ones_like(masses) if floor is None else np.maximum(scatters / (d * masses), floor)
-    return Pair(moments, masses, variances, mean_terms, scatters)
+    if floor is None:
+        return Pair(moments, masses, np.ones_like(masses), mean_terms, scatters)
+    variances = scatters / masses
+    variances /= d
+    return Pair(moments, masses, np.maximum(variances, floor, out=variances), mean_terms, scatters)
 
 
-def log_odds(pair: Pair) -> FloatArray:
-    """Coefficients of ``[z, |z|^2, 1]`` in the log odds of the second child against the first, (n_nodes, d + 2)."""
-    d = pair.moments.shape[1]
-    precisions = 1.0 / pair.variances
-    scale = precisions / pair.masses
-    constants = np.log(pair.masses) - 0.5 * (d * np.log(pair.variances) + pair.mean_terms * scale)
-    odds = np.empty((len(pair.moments), d + 2))
-    np.multiply(pair.moments, -(scale[0] + scale[1])[:, None], odds[:, :d])
+def log_odds(pair: Pair, odds: FloatArray) -> None:
+    """Fill `odds` (n_nodes, d + 2): coefficients of ``[z, |z|^2, 1]`` in the log odds against the first child."""
+    moments, masses, variances, mean_terms, _ = pair
+    d = moments.shape[1]
+    precisions = 1.0 / variances
+    scale = precisions / masses
+    np.multiply(moments, -(scale[0] + scale[1])[:, None], odds[:, :d])
     odds[:, d] = 0.5 * (precisions[0] - precisions[1])
-    np.subtract(constants[1], constants[0], odds[:, d + 1])
-    return odds
+    mean_terms = mean_terms * scale
+    odds[:, d + 1] = np.log(masses[1] / masses[0]) - 0.5 * (
+        d * np.log(variances[1] / variances[0]) + mean_terms[1] - mean_terms[0]
+    )
 
 
 def component_term(pair: Pair) -> FloatArray:
@@ -276,7 +293,7 @@ class CentredRows:
         ):
             shift = moment / len(rows)
             scatter = max(float(square - shift @ moment), 0.0)
-            children.append(Node(rows=rows, mean=node.mean + shift, scatter=scatter))
+            children.append(Node(rows=rows, mean=node.mean + shift, scatter=scatter, split_factor=node.split_factor))
         node.children = (children[0], children[1])
         node.child_mass = child_mass
 

@@ -1,0 +1,103 @@
+"""``koncord estimate FILE``: phase 1 on one table, how many components it holds and what they look like."""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from koncord._progress import report, reporting
+from koncord.cli.options import (
+    add_estimator_options,
+    add_table_options,
+    check_estimator_options,
+    estimator_of,
+    scaled,
+    table_of,
+)
+from koncord.cli.output import as_json, check_output_file, write_whole
+from koncord.cli.progress import ProgressBar
+from koncord.errors import MissingExtra
+
+NAME = "estimate"
+SUMMARY = "how many components one table holds, with no labels and no count"
+DESCRIPTION = """\
+Estimate how many components the rows of a table form, and describe each of them.
+
+FILE is CSV, TSV, Parquet, NPY or NPZ and holds numbers: one row a sample, one column a feature.
+"""
+EPILOG = """\
+examples:
+  koncord estimate visits.csv --plot visits.png
+  koncord estimate visits.parquet --columns age,stay --estimator gmeans --json
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord estimate FILE [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="the table")
+    add_table_options(parser)
+    add_estimator_options(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object and nothing else; its means are those of the standardized table, "
+        "its means_original those of the file",
+    )
+    group.add_argument("--plot", metavar="OUT.png", type=Path, help="draw the components and the choice of K")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    check_estimator_options(args)
+    figures = None
+    if args.plot is not None:
+        check_output_file("--plot", args.plot, ".png")
+        figures = figures_module()
+    with ProgressBar() as bar, reporting(bar):
+        report(0.0, f"reading {Path(args.file).name}")
+        table, mean, scale = scaled(table_of(args, args.file), args)
+        estimator = estimator_of(args)
+        started = perf_counter()
+        fitted = estimator.fit(table.X)
+        seconds = perf_counter() - started
+        report(1.0, "describing the components")
+        from koncord.report.estimate import as_record, as_text, describe, headline
+
+        estimate = describe(
+            fitted,
+            table,
+            file=args.file,
+            estimator=args.estimator,
+            seed=args.seed,
+            is_standardized=args.standardize,
+            mean=mean,
+            scale=scale,
+            seconds=seconds,
+        )
+        if figures is not None:
+            report(1.0, f"drawing {args.plot.name}")
+            figure = figures.estimate_figure(
+                table.X, fitted.labels_, estimate.means, estimate.candidates, title=headline(estimate)
+            )
+            write_whole(args.plot, figures.as_png(figure))
+    print(as_json(as_record(estimate)) if args.json else as_text(estimate))
+
+
+def figures_module() -> Any:
+    """The figures, or one sentence on how to install what they need."""
+    try:
+        return import_module("koncord.report.figures")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "matplotlib":
+            raise
+        raise MissingExtra("--plot", "report") from error

@@ -1,0 +1,241 @@
+"""``koncord fit FILE FILE ...``: both phases, one file a site; the model, the labels and the page."""
+
+import argparse
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from koncord._progress import part, report, reporting
+from koncord.cli.options import (
+    ASM_OPTIONS,
+    add_estimator_options,
+    add_table_options,
+    check_estimator_options,
+    estimator_of,
+    flag,
+    table_of,
+)
+from koncord.cli.output import as_json
+from koncord.cli.progress import ProgressBar
+from koncord.errors import DisclosureRefused
+
+if TYPE_CHECKING:
+    from koncord.data.files import Table
+    from koncord.model.globalmodel import GlobalModel
+    from koncord.report.runrecord import RunRecord
+
+NAME = "fit"
+SUMMARY = "clusters over several sites, one file each, with no counts and no pooled rows"
+DESCRIPTION = """\
+Find the clusters of several sites as if each kept its rows: every file is a site, every site counts its own
+components, and only what a federation may send is exchanged. What was exchanged is on the page it writes.
+
+A file is CSV, TSV, Parquet, NPY or NPZ; columns are matched by name. The name of a site is that of its file without
+folder and extension.
+"""
+EPILOG = """\
+examples:
+  koncord fit north.csv south.csv west.csv --out run
+  koncord fit north.csv south.csv west.csv --out run --force --upsilon 10 --json
+"""
+# By the name on the command line: the class, and the parameter that --clusters gives, if it takes one.
+AGGREGATORS = {
+    "fedgem": ("koncord.federate.fedgem", "FedGEM", None),
+    "kfed": ("koncord.federate.kfed", "KFed", "n_clusters"),
+    "fedkmeans": ("koncord.federate.fedkmeans", "FedKMeans", "n_clusters"),
+    "ffcm": ("koncord.federate.ffcm", "FFCM", "n_clusters"),
+    "spahm": ("koncord.federate.spahm", "SPAHM", None),
+    "afcl": ("koncord.federate.afcl", "AFCL", "n_seeds"),
+}
+# What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
+RECORDED = ("clusters", "upsilon", "allow_disclosure", "columns", "drop", "array", "max_components", *ASM_OPTIONS)
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord fit FILE [FILE ...] --out DIR [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
+    add_table_options(parser)
+    add_estimator_options(parser)
+    add_aggregator_options(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="folder for the model, the labels and the page"
+    )
+    group.add_argument("--force", action="store_true", help="replace the folder if it is there, once all is done")
+    group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(run=run)
+
+
+def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("aggregator")
+    group.add_argument(
+        "--aggregator", choices=AGGREGATORS, default="fedgem", help="how the sites agree on clusters (default: fedgem)"
+    )
+    group.add_argument(
+        "--clusters", metavar="K", type=int, help="for kfed, fedkmeans and ffcm: how many; for afcl: at most how many"
+    )
+    group.add_argument(
+        "--upsilon", metavar="U", type=float, help="for fedgem: how far components reach (default: chosen, no labels)"
+    )
+    group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
+
+
+def run(args: argparse.Namespace) -> None:
+    check_estimator_options(args)
+    check_aggregator_options(args)
+    check_names(args.files)
+    from koncord.report.federation import as_record, as_text
+    from koncord.report.runfolder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
+
+    target = check_folder("--out", args.out, replaces=args.force, keeps=[Path(file) for file in args.files])
+    with ProgressBar() as bar, reporting(bar):
+        started = datetime.now(UTC)
+        with part(0.0, 0.05, ""):
+            tables = read_tables(args)
+        with part(0.05, 0.95, ""):
+            model, record = federate(
+                tables,
+                estimator_of(args).set_params(random_state=None),  # every site draws from a stream of its own
+                aggregator_of(args),
+                names=(args.estimator, args.aggregator),
+                files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},
+                options=asked(args),
+                seed=args.seed,
+                is_standardized=args.standardize,
+                started=started,
+            )
+        report(0.95, f"writing {args.out}")
+        with whole_folder(target, replaces=args.force) as folder:
+            write_run(folder, model, record, {table.name: in_order(table, model.columns) for table in tables})
+    if args.json:
+        places = {
+            "model": str(args.out / MODEL),
+            "report": str(args.out / PAGE),
+            "labels": {table.name: str(labels_file(args.out, table.name)) for table in tables},
+            "out": str(args.out),
+        }
+        print(as_json({**as_record(model, record), **places}))
+    else:
+        print(f"{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
+
+
+def check_aggregator_options(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together, before anything is imported or read."""
+    takes = AGGREGATORS[args.aggregator][2]
+    if takes is None and args.clusters is not None:
+        raise ValueError(f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself.")
+    if takes is not None and args.clusters is None:
+        what = "at most how many clusters there are" if takes == "n_seeds" else "how many clusters there are"
+        raise ValueError(f"--aggregator {args.aggregator} needs to be told {what}: --clusters K.")
+    if args.clusters is not None and args.clusters < 1:
+        raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
+    if args.upsilon is not None and args.aggregator != "fedgem":
+        raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
+    if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):
+        raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
+    if args.allow_disclosure and args.aggregator != "afcl":
+        raise ValueError(f"--allow-disclosure goes with --aggregator afcl; {args.aggregator} sends no rows.")
+    if args.aggregator == "afcl" and not args.allow_disclosure:
+        raise DisclosureRefused(
+            "--aggregator afcl sends every row of every site in a form the server can read; "
+            "--allow-disclosure runs it all the same."
+        )
+
+
+def check_names(files: Sequence[str]) -> None:
+    """Refuse two files that would give two sites one name, also where a file system does not tell cases apart."""
+    seen: dict[str, str] = {}
+    for file in files:
+        name = Path(file).stem
+        if name.casefold() in seen:
+            raise ValueError(
+                f"'{seen[name.casefold()]}' and '{file}' would both be site {name!r}; "
+                "give every file a name of its own, as it names the site."
+            )
+        seen[name.casefold()] = file
+
+
+def aggregator_of(args: argparse.Namespace) -> Any:
+    """The aggregator the options describe."""
+    module, name, takes = AGGREGATORS[args.aggregator]
+    given = {} if takes is None else {takes: args.clusters}
+    if args.aggregator == "fedgem":
+        given["upsilon"] = args.upsilon
+    if args.aggregator == "afcl":
+        given["allow_disclosure"] = True
+    return getattr(import_module(module), name)(**given)
+
+
+def asked(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that were given, by name, for the record."""
+    given = {name: getattr(args, name) for name in RECORDED}
+    return {
+        flag(name): ", ".join(value) if isinstance(value, list) else value for name, value in given.items() if value
+    }
+
+
+def read_tables(args: argparse.Namespace) -> "list[Table]":
+    tables = []
+    for at, file in enumerate(args.files):
+        report(at / len(args.files), f"reading {Path(file).name}")
+        tables.append(table_of(args, file))
+    return tables
+
+
+def federate(
+    tables: "Sequence[Table]",
+    estimator: Any,
+    aggregator: Any,
+    *,
+    names: tuple[str, str],
+    files: Mapping[str, str],
+    options: Mapping[str, Any],
+    seed: int,
+    is_standardized: bool,
+    started: datetime,
+) -> "tuple[GlobalModel, RunRecord]":
+    """A federation of tables, each a site, and its record; the same model as `FederatedClustering` finds."""
+    from koncord._blas import one_blas_thread
+    from koncord.federate import setup
+    from koncord.federate.site import Site
+    from koncord.model.clustering import run_federation, settings_of
+    from koncord.report.runrecord import RecordingLink, RunRecord
+
+    began = perf_counter()
+    link = RecordingLink(
+        [Site(table.name, table.X, table.columns, estimator=estimator, aggregator=aggregator) for table in tables]
+    )
+    with one_blas_thread():
+        model = run_federation(
+            link, aggregator, seed=seed, standardize=is_standardized, settings=settings_of(estimator, aggregator)
+        )
+    record = RunRecord(
+        started=started.isoformat(timespec="seconds"),
+        seconds=round(perf_counter() - began, 6),
+        estimator=names[0],
+        aggregator=names[1],
+        is_standardized=is_standardized,
+        options=options,
+        files=files,
+        sends=(*setup.SENDS, *aggregator.sends),
+        departures=tuple(link.departed),
+        versions={"python": platform.python_version()},
+    )
+    return model, record
+
+
+def in_order(table: "Table", columns: Sequence[str]) -> Any:
+    """Rows of a table with its columns in this order."""
+    return table.X[:, [table.columns.index(column) for column in columns]]

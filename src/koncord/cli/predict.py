@@ -1,0 +1,89 @@
+"""``koncord predict MODEL FILE``: global labels for a table, of a site that took part or of a new one."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from koncord._progress import report, reporting
+from koncord.cli.output import as_json, check_output_file, write_whole
+from koncord.cli.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from koncord.data.files import Table
+
+NAME = "predict"
+SUMMARY = "global labels for a table, by a model that fit has left"
+DESCRIPTION = """\
+Give every row of a table the global cluster with the nearest center: rows of a site that took part, or of a new one.
+
+MODEL is a model file or the folder of a run. The columns of FILE are matched by name, others are not read; those of an
+array without names are taken in order if their number fits. Rows count from 1, clusters from 0.
+"""
+EPILOG = """\
+examples:
+  koncord predict run east.csv --out east-labels.csv
+  koncord predict run/model.koncord east.csv --json
+"""
+ARRAYS = (".npy", ".npz")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord predict MODEL FILE [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="model.koncord, or the folder it is in")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the table")
+    parser.add_argument(
+        "--array", metavar="NAME", help="which array of an NPZ file is the table (default: X, or the only one)"
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out",
+        metavar="LABELS.csv",
+        type=Path,
+        help="write the labels there and print how many rows each cluster got (default: print the labels)",
+    )
+    group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.out is not None:
+        check_output_file("--out", args.out, ".csv")
+    from koncord.model.globalmodel import GlobalModel
+    from koncord.report.assignments import as_counts_text, as_csv, as_record, assign
+    from koncord.report.runfolder import model_file
+
+    with ProgressBar() as bar, reporting(bar):
+        model = GlobalModel.load(model_file(args.model))
+        report(0.1, f"reading {args.file.name}")
+        table = matching_table(args.file, model.columns, args.array)
+        report(0.6, "labelling")
+        found = assign(model, table.X)
+        if args.out is not None:
+            write_whole(args.out, as_csv(found).encode())
+    if args.json:
+        places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
+        print(as_json({**as_record(found, model.n_clusters), **places}))
+    elif args.out is not None:
+        print(f"{as_counts_text(found, model.n_clusters)}\n\nwritten: {args.out}")
+    else:
+        print(as_csv(found), end="")
+
+
+def matching_table(file: Path, columns: Sequence[str], array: str | None) -> "Table":
+    """The table with the model's columns: by name, or by place where an array has no names but as many columns."""
+    from koncord.data.files import numbered, read_table
+
+    if file.suffix.lower() in ARRAYS:
+        table = read_table(file, array=array)
+        if list(table.columns) == numbered(len(columns)):
+            return table
+    return read_table(file, columns=list(columns), array=array)

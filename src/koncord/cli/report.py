@@ -1,0 +1,43 @@
+"""``koncord report DIR``: the page of a finished run, built again from its files."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from koncord.cli.output import as_json
+
+NAME = "report"
+SUMMARY = "the page for a finished run"
+DESCRIPTION = """\
+Build report.html again from the files that a run has left: model.koncord and run.json. The same run gives the same page.
+"""
+EPILOG = """\
+example:
+  koncord report run
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord report DIR [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of a run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    if not args.folder.is_dir():
+        raise ValueError(f"'{args.folder}' is not a folder; name the one that koncord fit wrote.")
+    from koncord.report.federation import headline
+    from koncord.report.runfolder import PAGE, write_report
+
+    model = write_report(args.folder)
+    page = str(args.folder / PAGE)
+    print(as_json({"report": page, "n_clusters": model.n_clusters}) if args.json else f"{headline(model)}: {page}")

@@ -1,0 +1,194 @@
+"""Phase 1 on one table, told to a person or to a machine."""
+
+from dataclasses import asdict, dataclass
+from math import isnan
+from pathlib import PurePath
+from typing import Any
+
+import koncord
+from koncord.data.files import Table, counted
+from koncord.estimate.asm import HOLDOUT
+from koncord.estimate.search import Candidate, best_of
+from koncord.estimate.silhouette import MAX_SCORED
+from koncord.report.tables import ComponentRow, component_rows, components_text, count_rows, counts_text
+from koncord.types import FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    """What was asked beside what was found."""
+
+    file: str
+    estimator: str
+    seed: int
+    is_standardized: bool
+    table: Table  # as it was fitted
+    mean: FloatArray  # (n_columns,) what was subtracted from the columns of the file
+    scale: FloatArray  # (n_columns,) what they were divided by
+    config: dict[str, Any]
+    components: list[ComponentRow]
+    means: FloatArray  # (n_components, n_columns)
+    variances: FloatArray  # (n_components,)
+    weights: FloatArray  # (n_components,) of the model; those of a partition are the shares of its rows
+    candidates: tuple[Candidate, ...]  # in grid order; empty where nothing was chosen
+    best_score: float  # silhouette of the chosen one, NaN without
+    cap: int | None  # most components the estimator was allowed, if it used them all
+    is_converged: bool | None  # None of an estimator that always is
+    seconds: float
+
+    @property
+    def n_held_out(self) -> int:
+        """Rows on which the choice was made."""
+        n = len(self.table.X)
+        return min(round(HOLDOUT * n), n - 1) if self.candidates else 0
+
+    @property
+    def n_scored(self) -> int:
+        """Those of them whose silhouette was taken."""
+        return min(self.n_held_out, MAX_SCORED)
+
+
+def describe(
+    fitted: Any,
+    table: Table,
+    *,
+    file: str,
+    estimator: str,
+    seed: int,
+    is_standardized: bool,
+    mean: FloatArray,
+    scale: FloatArray,
+    seconds: float,
+) -> Estimate:
+    """The estimate of a fitted estimator, or of a fitted search over one; `table` holds the rows it was fitted on."""
+    model = getattr(fitted, "best_estimator_", fitted)
+    return Estimate(
+        file=file,
+        estimator=estimator,
+        seed=seed,
+        is_standardized=is_standardized,
+        table=table,
+        mean=mean,
+        scale=scale,
+        config=config_of(fitted),
+        components=component_rows(table.X, model.labels_, model.variances_),
+        means=model.means_,
+        variances=model.variances_,
+        weights=model.weights_,
+        candidates=getattr(fitted, "results_", ()),
+        best_score=getattr(fitted, "best_score_", float("nan")),
+        cap=cap_reached(model),
+        is_converged=getattr(model, "converged_", None),
+        seconds=seconds,
+    )
+
+
+def cap_reached(model: Any) -> int | None:
+    n_found = getattr(model, "n_split_components_", model.n_components_)
+    return n_found if n_found == model.get_params().get("max_components") else None
+
+
+def config_of(fitted: Any) -> dict[str, Any]:
+    """What was chosen where there was a choice, else the parameters as given."""
+    for name in ("config_", "best_params_"):
+        if hasattr(fitted, name):
+            return dict(getattr(fitted, name))
+    return {name: value for name, value in fitted.get_params().items() if name != "random_state"}
+
+
+def as_record(estimate: Estimate) -> dict[str, Any]:
+    """For a machine: what every reader relies on first, then what was asked, then the rest of what was found."""
+    rows, table = estimate.components, estimate.table
+    return {
+        "n_components": len(rows),
+        "config": estimate.config,
+        "weights": estimate.weights,
+        "means": estimate.means,
+        "seconds": round(estimate.seconds, 3),
+        "file": estimate.file,
+        "estimator": estimate.estimator,
+        "seed": estimate.seed,
+        "version": koncord.__version__,
+        "rows": len(table.X),
+        "columns": table.columns,
+        "dropped_columns": table.dropped,
+        "constant_columns": table.constant_columns,
+        "standardized": estimate.is_standardized,
+        "mean": estimate.mean,
+        "scale": estimate.scale,
+        "means_original": estimate.mean + estimate.scale * estimate.means,
+        "counts": [row.count for row in rows],
+        "variances": estimate.variances,
+        "anisotropies": [row.anisotropy for row in rows],
+        "critical_sizes": [row.critical_size for row in rows],
+        "past_critical_size": [row.is_past_critical_size for row in rows],
+        "best_score": estimate.best_score,
+        "held_out_rows": estimate.n_held_out,
+        "scored_rows": estimate.n_scored,
+        "reached_max_components": estimate.cap is not None,
+        "converged": estimate.is_converged,
+        "candidates": [asdict(candidate) for candidate in estimate.candidates],
+    }
+
+
+def as_text(estimate: Estimate) -> str:
+    """For a person."""
+    parts = [about_table(estimate), about_choice(estimate), components_text(estimate.components)]
+    if estimate.estimator.startswith("asm") and any(row.is_past_critical_size for row in estimate.components):
+        parts.append(
+            "Past its critical size the split rule of ASM cuts even a single cluster;\n"
+            "such a component is whole only as far as the minimum mass and the merge stage keep it so."
+        )
+    if estimate.candidates:
+        parts.append("The best configuration of each K, fitted without the held-out rows:")
+        parts.append(counts_text(count_rows(estimate.candidates)))
+    return "\n\n".join(parts)
+
+
+def headline(estimate: Estimate) -> str:
+    return f"{PurePath(estimate.file).name}: {counted(len(estimate.components), 'component')} by {estimate.estimator}"
+
+
+def about_table(estimate: Estimate) -> str:
+    table = estimate.table
+    n_rows, n_columns = table.X.shape
+    treated = "standardized (--no-standardize to keep units)" if estimate.is_standardized else "not standardized"
+    lines = [f"{estimate.file}: {counted(n_rows, 'row')}, {counted(n_columns, 'column')}, {treated}"]
+    if table.dropped:
+        lines.append(f"left out: {', '.join(table.dropped)}")
+    if table.constant_columns and n_rows > 1:
+        lines.append(f"note: constant, and so without information: {', '.join(table.constant_columns)}")
+    return "\n".join(lines)
+
+
+def about_choice(estimate: Estimate) -> str:
+    config = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in estimate.config.items()
+    )
+    lines = [
+        f"K = {len(estimate.components)}  ({estimate.estimator}, seed {estimate.seed}, {estimate.seconds:.2f} s)",
+        f"configuration: {config}",
+    ]
+    if estimate.cap is not None:
+        lines.append(f"note: splitting stopped at the cap of {estimate.cap} components (--max-components)")
+    if estimate.is_converged is False:
+        lines.append("note: the fit had not converged when its iterations ran out")
+    if not estimate.candidates:
+        return "\n".join(lines)
+    among = f"chosen among {counted(len(estimate.candidates), 'configuration')}"
+    if isnan(estimate.best_score):
+        lines.append(f"{among}: none gave the held-out rows a silhouette, so the first of the fewest components")
+        return "\n".join(lines)
+    lines.append(f"{among}: silhouette {estimate.best_score:.4f} on {scored_rows(estimate)}")
+    n_before = best_of(estimate.candidates).n_components
+    if n_before != len(estimate.components):
+        lines.append(f"without the held-out rows it found K = {n_before}, on all rows K = {len(estimate.components)}")
+    return "\n".join(lines)
+
+
+def scored_rows(estimate: Estimate) -> str:
+    held_out = counted(estimate.n_held_out, "held-out row")
+    if estimate.n_scored == estimate.n_held_out:
+        return held_out
+    return f"{estimate.n_scored:,} of {held_out}, drawn at random"

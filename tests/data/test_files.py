@@ -1,0 +1,419 @@
+"""A person's table: what is read, what is refused, and with which sentence."""
+
+import math
+import re
+import subprocess
+import sys
+from datetime import date, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from pyarrow import parquet
+
+from koncord.data.files import Table, TableArgumentError, read_table, standardise
+from koncord.errors import TableError
+
+X = np.array([[1.0, 2.0], [3.0, 4.5], [-5.0, 6.0]])
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a table under a name, in the way its extension says, and return its path."""
+
+    def write(name, content):
+        path = tmp_path / name
+        if isinstance(content, str | bytes):
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        elif path.suffix == ".npy":
+            np.save(path, content, allow_pickle=True)
+        elif path.suffix == ".npz":
+            np.savez(path, **content)
+        else:
+            parquet.write_table(pa.table(content), path)
+        return path
+
+    return write
+
+
+def refusal(path, **options):
+    """The sentence with which a table is refused; it is one line and ends like a sentence."""
+    with pytest.raises(TableError) as caught:
+        read_table(path, **options)
+    sentence = str(caught.value)
+    assert re.fullmatch(r"[^\n]+[.?]", sentence)
+    return sentence.replace(f"{path.parent}/", "")
+
+
+def is_wrong_call(path, **options):
+    with pytest.raises(TableError) as caught:
+        read_table(path, **options)
+    return isinstance(caught.value, ValueError)
+
+
+# --- what is read ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "a,b\n1,2\n3,4.5\n-5,6\n"),
+        ("t.CSV", "a,b\r\n1,2\r\n3,4.5\r\n-5,6"),
+        ("t.tsv", "a\tb\n1\t2\n3\t4.5\n-5\t6\n"),
+        ("t.parquet", {"a": [1, 3, -5], "b": [2.0, 4.5, 6.0]}),
+        ("t.pq", {"a": [1, 3, -5], "b": [2.0, 4.5, 6.0]}),
+        ("t.npz", {"X": X, "columns": np.array(["a", "b"])}),
+    ],
+)
+def test_every_format_gives_the_same_table(write, name, content):
+    table = read_table(write(name, content))
+    assert np.array_equal(table.X, X)
+    assert (table.columns, table.name, table.dropped) == (("a", "b"), "t", ())
+    assert table.X.dtype == np.float64
+    assert table.X.flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", [">f8", "f4", "f2", "i1", "u8", "?", "g"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_every_numeric_type_and_order_become_floats(write, dtype, order):
+    given = np.array([[0, 1], [1, 1], [1, 0]]).astype(dtype, order=order)
+    table = read_table(write("t.npy", given))
+    assert np.array_equal(table.X, given.astype(float))
+    assert table.X.dtype == np.float64
+    assert table.X.flags.c_contiguous
+    assert table.columns == ("x0", "x1")
+
+
+def test_an_array_with_one_axis_is_one_column(write):
+    table = read_table(write("t.npy", np.arange(3)))
+    assert np.array_equal(table.X, [[0], [1], [2]])
+    assert table.columns == ("x0",)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(arrays(float, array_shapes(min_dims=2, max_dims=2, max_side=5), elements=st.floats(-1e100, 1e100)))
+def test_numbers_survive_csv_and_parquet_to_the_last_bit(write, values):
+    names = [f"column {at}" for at in range(values.shape[1])]
+    lines = [",".join(names), *(",".join(map(repr, row)) for row in values.tolist())]
+    from_csv = read_table(write("t.csv", "\n".join(lines)))
+    from_parquet = read_table(write("t.parquet", dict(zip(names, values.T.copy(), strict=True))))
+    for table in (from_csv, from_parquet):
+        assert np.array_equal(table.X, values)
+        assert table.columns == tuple(names)
+
+
+def test_columns_are_read_in_the_order_asked_for_and_dropped_ones_are_named(write):
+    path = write("t.csv", "a,b,c,d\n1,2,3,x\n")
+    assert read_table(path, columns=["c", "a"]).X.tolist() == [[3.0, 1.0]]
+    table = read_table(path, drop=["d", "b"])
+    assert (table.columns, table.dropped, table.X.tolist()) == (("a", "c"), ("b", "d"), [[1.0, 3.0]])
+    assert read_table(path, columns=["c", "b"], drop=["b"]).columns == ("c",)
+
+
+@pytest.mark.parametrize("name", ["t.npy", "t.npz"])
+def test_columns_of_an_array_are_chosen_by_position(write, name):
+    values = np.arange(6).reshape(2, 3)
+    path = write(name, values if name == "t.npy" else {"X": values})
+    table = read_table(path, columns=["x2", "x0"])
+    assert table.X.tolist() == [[2.0, 0.0], [5.0, 3.0]]
+    assert table.X.flags.c_contiguous
+    assert read_table(path, drop=["x1"]).X.tolist() == [[0.0, 2.0], [3.0, 5.0]]
+
+
+def test_booleans_are_zero_and_one(write):
+    assert read_table(write("t.csv", "a,b\ntrue,1\nfalse,2\n")).X.tolist() == [[1, 1], [0, 2]]
+    assert read_table(write("t.parquet", {"a": [True, False]})).X.tolist() == [[1], [0]]
+
+
+def test_parquet_numbers_of_every_kind_become_floats(write):
+    columns = {
+        "int": pa.array([1, 2], pa.int8()),
+        "half": pa.array([1.5, 2.5], pa.float16()),
+        "decimal": pa.array([1.5, 2.5]).cast(pa.decimal128(5, 2)),
+        "category": pa.array([1, 2]).dictionary_encode(),
+        "large": pa.array([2**63, 1], pa.uint64()),
+    }
+    expected = [[1, 1.5, 1.5, 1, 2.0**63], [2, 2.5, 2.5, 2, 1]]
+    assert read_table(write("t.parquet", columns)).X.tolist() == expected
+
+
+def test_parquet_is_read_over_several_groups_of_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("koncord.data.files.BATCH_VALUES", 32)
+    values = np.random.default_rng(0).normal(size=(1000, 3))
+    parquet.write_table(
+        pa.table({name: values[:, at] for at, name in enumerate("abc")}), tmp_path / "t.parquet", row_group_size=170
+    )
+    assert np.array_equal(read_table(tmp_path / "t.parquet").X, values)
+
+
+def test_an_index_that_pandas_wrote_is_dropped_unless_asked_for(write):
+    path = write("t.parquet", {"a": [1.0], "__index_level_0__": ["first"]})
+    assert (read_table(path).columns, read_table(path).dropped) == (("a",), ("__index_level_0__",))
+    path = write("t.parquet", {"a": [1.0], "__index_level_0__": [7]})
+    assert read_table(path, columns=["__index_level_0__"]).X.tolist() == [[7.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "first_row"),
+    [
+        ("1,2\n3,4\n", ("x0", "x1"), [1, 2]),  # numbers only are data
+        ("a,b\n3,4\n", ("a", "b"), [3, 4]),
+        ("id,2019\n3,4\n", ("id", "2019"), [3, 4]),  # a year among the names, but numbers below
+        ("\n \na, b \n3, 4\n", ("a", "b"), [3, 4]),
+        (",b\n3,4\n", ("x0", "b"), [3, 4]),  # a column without a name
+        ("a;b\n3;4.5\n", ("a", "b"), [3, 4.5]),
+        ("a|b\n3|4\n", ("a", "b"), [3, 4]),
+        ('"a,x","b\nc"\n3,4\n', ("a,x", "b\nc"), [3, 4]),
+        ("\ufeffa,b\n3,4\n", ("a", "b"), [3, 4]),  # Excel's byte order mark
+        ("\ufeff3,4\n5,6\n", ("x0", "x1"), [3, 4]),
+        ("a,b\r3,4\r", ("a", "b"), [3, 4]),
+        ("5\n6\n", ("x0",), [5]),
+    ],
+)
+def test_the_layout_of_a_csv_file_is_recognised(write, text, columns, first_row):
+    table = read_table(write("t.csv", text))
+    assert table.columns == columns
+    assert table.X[0].tolist() == first_row
+
+
+def test_a_first_line_with_text_where_the_second_has_text_is_a_row(write):
+    table = read_table(write("iris.csv", "5.1,3.5,setosa\n4.9,3.0,setosa\n"), drop=["x2"])
+    assert table.X.tolist() == [[5.1, 3.5], [4.9, 3.0]]
+
+
+def test_line_breaks_inside_quotes_do_not_break_rows(write):
+    rows = "".join(f'{at},"first\nsecond"\n' for at in range(200_000))  # several of pyarrow's blocks
+    table = read_table(write("t.csv", "a,note\n" + rows), drop=["note"])
+    assert np.array_equal(table.X[:, 0], np.arange(200_000))
+
+
+def test_a_whole_column_may_change_from_integers_to_floats_late(write):
+    rows = "1\n" * 1_000_000 + "1.5\n"
+    assert read_table(write("t.csv", "a\n" + rows)).X[-1, 0] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("content", "array", "expected"),
+    [
+        ({"X": X, "Y": X + 1}, None, X),  # X goes first
+        ({"X": X, "Y": X + 1}, "Y", X + 1),
+        ({"features": X, "y": np.arange(3)}, None, X),  # the only one with two axes
+        ({"y": np.arange(3.0), "meta": np.array("seed 1")}, None, np.arange(3.0)[:, None]),
+        ({"objects": np.array([None, 1]), "features": X}, None, X),
+    ],
+)
+def test_the_table_of_an_npz_file_is_found(write, content, array, expected):
+    assert np.array_equal(read_table(write("t.npz", content), array=array).X, expected)
+
+
+def test_constant_columns_are_named_and_kept(write):
+    table = read_table(write("t.csv", "a,b,c\n1,7,0.3\n2,7,0.30000000000000004\n"))
+    assert table.constant_columns == ("b", "c")
+    assert table.columns == ("a", "b", "c")
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("t.csv", "", "'t.csv' is empty; it needs at least one row of numbers."),
+        ("t.csv", "\n  \n", "'t.csv' is empty; it needs at least one row of numbers."),
+        ("t.csv", "a,b\n", "'t.csv' has columns but no rows; it needs at least one row of numbers."),
+        ("t.parquet", {"a": pa.array([], pa.float64())}, "'t.parquet' has columns but no rows"),
+        ("t.npy", np.empty((0, 2)), "'t.npy' has columns but no rows"),
+        ("t.npy", np.empty((2, 0)), "'t.npy' has no columns"),
+        ("t.csv", "name,n,city\nAnn,3,Ulm\n", "'name' (text, row 1: 'Ann') and 'city' (text, row 1: 'Ulm')"),
+        ("t.csv", "name,n,city\nAnn,3,Ulm\n", "leave them out with --drop name,city."),
+        ("t.csv", "a,b\n1,2\n2,3\n3,?\n", "'t.csv' has 1 column that is not numbers: 'b' (text, row 3: '?')"),
+        ("t.csv", 'a,"b,c"\n1,x\n', "leave it out with --drop '\"b,c\"'."),
+        ("t.csv", b"a,b\n1,caf\xe9\n", "'b' (text, row 1: 'caf\ufffd')"),
+        ("t.csv", "a,b\n1,2020-02-03\n", "'b' (dates, row 1: '2020-02-03')"),
+        ("t.csv", "a,b\n1,12:30\n", "'b' (times, row 1: '12:30:00')"),
+        ("t.csv", "a;b\n1,5;2\n", "'t.csv' writes numbers with a decimal comma in 'a'; save it with decimal points."),
+        ("t.parquet", {"a": ["x"], "b": [1]}, "'a' (text); leave it out with --drop a."),
+        ("t.parquet", {"a": [date(2020, 1, 1)], "b": [datetime(2020, 1, 1)]}, "'a' (dates) and 'b' (dates)"),
+        ("t.parquet", {"a": [[1, 2]], "b": [1]}, "'a' (nested values)"),
+        ("t.parquet", {"a": pa.array(["x"]).dictionary_encode(), "b": [1]}, "'a' (text)"),
+        ("t.csv", "a,b,c\n1,,2\nNA,inf,3\n4,5,6\n", "2 missing values in 'a' (1) and 'b' (1)"),
+        ("t.csv", "a,b,c\n1,,2\nNA,inf,3\n4,5,6\n", "1 infinite value in 'b', the first in row 1 of 'b'"),
+        ("t.csv", "a,b,c\n1,,2\nNA,inf,3\n4,5,6\n", "or leave them out with --drop a,b."),
+        ("t.parquet", {"a": [1, None], "b": [1, 2]}, "1 missing value in 'a', the first in row 2 of 'a'"),
+        ("t.parquet", {"a": [True, None], "b": [1, 2]}, "1 missing value in 'a'"),
+        ("t.parquet", {"a": pa.nulls(2), "b": [1, 2]}, "2 missing values in 'a'"),
+        ("t.npy", np.array([[1, 2], [3, np.nan]]), "1 missing value in 'x1', the first in row 2 of 'x1'"),
+        ("t.csv", "a,b\n1,2\n\n3,4,5\n", "Row 2 of 't.csv' has 3 values where 2 were expected"),
+        ("t.csv", "1,2\n3\n", "Row 2 of 't.csv' has 1 value where 2 were expected"),
+        ("t.csv", 'a,b\n1,"2\n' + "3,4\n" * 50_000, "'t.csv' cannot be read as CSV: field larger than field limit"),
+        ("t.csv", "a,b\n1,2\n".encode("utf-16"), "'t.csv' is not UTF-8 text"),
+        ("t.csv", bytes(range(256)), "'t.csv' is not UTF-8 text"),
+        ("t.parquet", b"a,b\n1,2\n", "'t.parquet' cannot be read as Parquet"),
+        ("t.parquet", b"PAR1" + b"?" * 99 + b"PAR1", "'t.parquet' cannot be read as Parquet"),
+        ("t.csv", "a,a,b\n1,2,3\n", "more than one column called 'a'; rename them, or leave them out with --drop a."),
+        ("t.csv", "a,b\n-1e300,2\n", "Column 'a' of 't.csv' holds values up to 1e+300, whose squares overflow"),
+        ("t.npy", np.zeros((2, 2, 2)), "'t.npy' has 3 axes where a table has two"),
+        ("t.npy", np.array(1.0), "'t.npy' has 0 axes where a table has two"),
+        ("t.npy", np.array([{}, 1]), "'t.npy' holds Python objects, which koncord never unpickles"),
+        ("t.npy", np.array(["a"]), "'t.npy' holds str32 values"),
+        ("t.npy", np.array([1j]), "'t.npy' holds complex128 values"),
+        ("t.npy", b"\x93NUMPY garbage", "'t.npy' is damaged"),
+        ("t.npy", b"garbage", "'t.npy' is damaged"),
+        ("t.npz", b"PK\x03\x04 garbage", "'t.npz' is damaged"),
+        ("t.npz", {}, "'t.npz' holds no table of numbers; it holds nothing."),
+        ("t.npz", {"names": np.array(["a"])}, "'t.npz' holds no table of numbers; it holds 'names'."),
+        ("t.npz", {"X": np.array([None])}, "Array 'X' of 't.npz' holds Python objects"),
+    ],
+)
+def test_bad_content_is_refused_with_a_sentence(write, name, content, sentence):
+    path = write(name, content)
+    assert sentence in refusal(path)
+    assert not is_wrong_call(path)
+
+
+def test_a_file_that_is_cut_off_is_refused(write):
+    for name, content in (("t.npy", X), ("t.npz", {"X": X}), ("t.parquet", {"a": [1.0, 2.0]})):
+        path = write(name, content)
+        path.write_bytes(path.read_bytes()[:-20])
+        assert f"'{name}'" in refusal(path)
+
+
+def test_what_is_not_there_is_refused_as_a_wrong_argument(write, tmp_path):
+    people = write("people.csv", "age,height\n1,2\n")
+    (tmp_path / "folder.csv").mkdir()
+    two = write("two.npz", {"A": X, "B": X})
+    cases = [
+        (tmp_path / "gone.csv", {}, "'gone.csv' does not exist"),
+        (tmp_path / "folder.csv", {}, "'folder.csv' is a folder, not a file"),
+        (write("t.xlsx", "x"), {}, "a table ends in .csv, .tsv, .parquet, .pq, .npy or .npz."),
+        (people, {"columns": ["hieght"]}, "has no column 'hieght'; did you mean 'height'?"),
+        (people, {"drop": ["AGE"]}, "has no column 'AGE'; did you mean 'age'?"),
+        (people, {"drop": ["zip"]}, "has no column 'zip'; it has 'age' and 'height'."),
+        (people, {"drop": ["age", "height"]}, "No column of 'people.csv' is left to read"),
+        (people, {"columns": ["age", "age"]}, "--columns names 'age' more than once"),
+        (people, {"array": "X"}, "holds one table, so it has no array 'X'"),
+        (write("t.npy", X), {"array": "X"}, "holds one table, so it has no array 'X'"),
+        (two, {}, "'two.npz' holds 2 tables, 'A' and 'B'; say which one with --array NAME."),
+        (two, {"array": "C"}, "'two.npz' has no array 'C'; it has 'A' and 'B'."),
+    ]
+    for path, options, sentence in cases:
+        assert sentence in refusal(path, **options)
+        assert is_wrong_call(path, **options)
+    assert issubclass(TableArgumentError, TableError)
+
+
+def test_a_long_list_of_bad_columns_is_cut_and_names_another_way_out(write):
+    names = [f"c{at}" for at in range(30)]
+    sentence = refusal(write("t.csv", ",".join(names) + "\n" + "x," * 29 + "1\n"))
+    assert "and 22 more; name the columns to keep with --columns." in sentence
+
+
+def test_a_column_that_is_not_asked_for_may_be_anything(write):
+    path = write("t.csv", "a,a,b,c\nx,,1,\n")
+    assert read_table(path, columns=["b"]).X.tolist() == [[1.0]]
+    assert read_table(path, drop=["a", "c"]).dropped == ("a", "c")
+
+
+def test_a_file_that_may_not_be_read_is_refused(write, monkeypatch):
+    path = write("t.csv", "a\n1\n")
+
+    def locked(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", locked)
+    assert refusal(path) == "'t.csv' cannot be opened: Permission denied."
+
+
+def test_nothing_in_a_file_is_ever_unpickled(write):
+    class Bomb:
+        def __reduce__(self):
+            return print, ("boom",)
+
+    bomb = np.array([Bomb()], dtype=object)
+    for name, content in (("t.npy", bomb), ("t.npz", {"X": bomb}), ("u.npz", {"columns": bomb, "X": X})):
+        assert "never unpickles" in refusal(write(name, content))
+
+
+def test_a_large_parquet_file_is_read_in_about_twice_its_size(tmp_path):
+    n_rows, n_columns = 400_000, 16
+    values = np.random.default_rng(0).normal(size=n_rows)
+    parquet.write_table(pa.table({f"c{at}": values + at for at in range(n_columns)}), tmp_path / "t.parquet")
+    program = """
+import sys, tracemalloc
+import pyarrow as pa
+from koncord.data.files import read_table
+tracemalloc.start()
+X = read_table(sys.argv[1]).X
+print((tracemalloc.get_traced_memory()[1] + pa.default_memory_pool().max_memory()) / X.nbytes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "t.parquet"], capture_output=True, text=True, check=True
+    )
+    assert 1 < float(done.stdout) < 2.3
+
+
+# --- standardise ---
+
+
+tables = arrays(
+    float,
+    array_shapes(min_dims=2, max_dims=2, max_side=6),
+    elements=st.one_of(st.integers(-5, 5).map(float), st.floats(-1e150, 1e150)),
+)
+
+
+def slow_standardise(column):
+    """Mean and population standard deviation by exact sums of scaled values."""
+    largest = max(map(abs, column)) or 1.0
+    scaled = [value / largest for value in column]
+    mean = math.fsum(scaled) / len(scaled)
+    return mean * largest, math.sqrt(math.fsum((value - mean) ** 2 for value in scaled) / len(scaled)) * largest
+
+
+@settings(max_examples=200, deadline=None)
+@given(tables)
+def test_standardise_agrees_with_plain_sums(values):
+    Z, mean, scale = standardise(values)
+    for at in range(values.shape[1]):
+        column = values[:, at]
+        slow_mean, slow_scale = slow_standardise(column.tolist())
+        largest = np.abs(column).max()
+        assert mean[at] == pytest.approx(slow_mean, abs=1e-13 * largest)
+        if np.ptp(column) <= 1e-14 * largest:
+            assert scale[at] == 1.0
+            assert not Z[:, at].any()
+        else:
+            assert scale[at] == pytest.approx(slow_scale, rel=1e-9, abs=1e-13 * largest)
+            assert Z[:, at] @ Z[:, at] == pytest.approx(len(Z))
+
+
+def test_standardise_leaves_its_input_alone():
+    given = X.copy()
+    Z, _, _ = standardise(given)
+    assert np.array_equal(given, X)
+    assert not np.shares_memory(Z, given)
+    assert Z.flags.c_contiguous
+
+
+def test_a_mean_of_1e8_costs_no_digits():
+    rng = np.random.default_rng(0)
+    offsets = rng.integers(-(2**21), 2**21, size=(100_000, 3)) / 2**20  # exact next to 1e8, their sum is not
+    near, far = standardise(offsets), standardise(offsets + 1e8)
+    assert np.allclose(near[0], far[0], rtol=0, atol=1e-12)
+    assert np.allclose(near[1], far[1] - 1e8, rtol=0, atol=2e-8)
+    assert np.allclose(near[2], far[2], rtol=1e-12)
+
+
+def test_one_row_standardises_to_zeros():
+    Z, mean, scale = standardise(np.array([[3.0, -1.0]]))
+    assert (Z.tolist(), mean.tolist(), scale.tolist()) == ([[0.0, 0.0]], [3.0, -1.0], [1.0, 1.0])
+
+
+def test_a_table_is_frozen():
+    table = Table(X=X, columns=("a", "b"), name="t")
+    with pytest.raises(AttributeError):
+        table.name = "u"

@@ -1,0 +1,443 @@
+"""The command line, driven in process and, where a process is the point, as one."""
+
+import json
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import time
+import warnings
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import koncord
+from koncord._progress import reporting
+from koncord.cli import COMMANDS, main
+from koncord.cli.progress import ProgressBar
+from koncord.data.files import standardise
+from koncord.estimate.search import split_rows
+from koncord.estimate.silhouette import MAX_SCORED
+
+ROOT = Path(__file__).parent.parent
+KONCORD = [sys.executable, "-c", "import sys; from koncord.cli import main; sys.exit(main())"]
+ONE_LINE = re.compile(r"koncord: [^\n]+\n")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def visits(blobs, tmp_path, monkeypatch):
+    """A folder with the same three separated clusters as CSV and as Parquet; it is the working folder."""
+    X, _ = blobs([[30, 2], [50, 9], [80, 4]], n_each=100, spread=0.5)
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("visits.csv", X, delimiter=",", header="age,stay", comments="")
+    parquet.write_table(pa.table({"age": X[:, 0], "stay": X[:, 1], "ward": ["a"] * len(X)}), "visits.parquet")
+    return X
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line; returns its exit code, stdout and stderr."""
+
+    def run(*argv):
+        code = main([str(word) for word in argv])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def result(run):
+    """The JSON object of a run that succeeds and says nothing on stderr."""
+
+    def result(*argv):
+        code, out, err = run(*argv, "--json")
+        assert (code, err) == (0, "")
+        assert out.count("\n") == 1
+        return json.loads(out)
+
+    return result
+
+
+def refuse_to_work(*args, **kwargs):
+    raise AssertionError("the work began")
+
+
+# --- what it says ---
+
+
+def test_json_holds_what_the_estimator_found(visits, result):
+    found = result("estimate", "visits.csv", "--seed", "5")
+    Z, mean, scale = standardise(np.loadtxt("visits.csv", delimiter=",", skiprows=1))
+    asm = koncord.ASM(random_state=5).fit(Z)
+    assert found["n_components"] == 3
+    assert found["config"] == asm.config_
+    assert found["counts"] == asm.counts_.tolist() == [100, 100, 100]
+    assert found["weights"] == asm.weights_.tolist()
+    assert found["means"] == asm.means_.tolist()
+    assert found["variances"] == asm.variances_.tolist()
+    assert (found["mean"], found["scale"]) == (mean.tolist(), scale.tolist())
+    assert np.allclose(sorted(found["means_original"]), [visits[at : at + 100].mean(axis=0) for at in (0, 100, 200)])
+    members = [Z[asm.labels_ == number] for number in range(3)]
+    assert found["anisotropies"] == [koncord.theory.anisotropy(rows) for rows in members]
+    critical = [koncord.theory.critical_size(2, r) for r in found["anisotropies"]]
+    assert found["critical_sizes"] == critical
+    assert found["past_critical_size"] == [bool(size < 100) for size in critical]
+    assert found["best_score"] == asm.best_score_
+    scores = [None if np.isnan(candidate.score) else candidate.score for candidate in asm.results_]
+    assert [candidate["score"] for candidate in found["candidates"]] == scores
+    assert found["candidates"][0].keys() == {"params", "n_components", "score"}
+    assert found["held_out_rows"] == found["scored_rows"] == 60
+    assert found["seconds"] > 0
+    asked = {key: found[key] for key in ("file", "estimator", "seed", "version", "rows", "columns", "standardized")}
+    assert asked == {
+        "file": "visits.csv",
+        "estimator": "asm",
+        "seed": 5,
+        "version": koncord.__version__,
+        "rows": 300,
+        "columns": ["age", "stay"],
+        "standardized": True,
+    }
+
+
+@pytest.mark.parametrize("estimator", ["asm", "asm-identity", "xmeans", "gmeans", "dpgmm"])
+def test_every_estimator_finds_the_three_clusters(visits, result, run, estimator):
+    found = result("estimate", "visits.csv", "--estimator", estimator, "--no-standardize")
+    assert found["n_components"] == 3
+    assert sorted(found["counts"]) == [100, 100, 100]
+    assert found["config"]
+    assert "random_state" not in found["config"]
+    assert bool(found["candidates"]) == (estimator not in ("xmeans", "gmeans"))
+    code, out, _ = run("estimate", "visits.csv", "--estimator", estimator, "--no-standardize")
+    assert code == 0
+    assert f"K = 3  ({estimator}, seed 0, " in out
+
+
+def test_the_text_tells_what_was_found_and_how_it_was_chosen(visits, run):
+    code, out, err = run("estimate", "visits.csv")
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        "visits.csv: 300 rows, 2 columns, standardized (--no-standardize to keep units)\n\nK = 3  (asm"
+    )
+    assert re.search(r"configuration: min_mass \d+, split_factor [\d.]+, merge_factor [\d.]+\n", out)
+    assert re.search(r"chosen among 120 configurations: silhouette 0\.\d{4} on 60 held-out rows\n", out)
+    assert re.search(r"component +rows +share +spread +anisotropy +critical size\n", out)
+    assert len(re.findall(r"^ +\d +100 +33\.3%  .*$", out, re.MULTILINE)) == 3
+    assert re.search(r"^ +K +silhouette +configurations\n", out, re.MULTILINE)
+    assert len(re.findall(r"^ +3 +0\.\d{4} +\d+  chosen$", out, re.MULTILINE)) == 1
+
+
+def test_fixed_parameters_leave_nothing_to_choose(visits, result, run):
+    fixed = ("--min-mass", "20", "--split-factor", "1", "--merge-factor", "1.5")
+    found = result("estimate", "visits.csv", *fixed)
+    assert found["config"] == {"min_mass": 20.0, "split_factor": 1.0, "merge_factor": 1.5}
+    assert (found["candidates"], found["best_score"], found["held_out_rows"]) == ([], None, 0)
+    assert "silhouette" not in run("estimate", "visits.csv", *fixed)[1]
+
+
+def test_merge_grids_are_those_of_the_paper(visits, result):
+    def tried(*options):
+        candidates = result("estimate", "visits.csv", *options)["candidates"]
+        return sorted({candidate["params"]["merge_factor"] for candidate in candidates})
+
+    assert tried() == tried("--merge-grid", "paper") == [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]
+    assert tried("--merge-grid", "mnist") == [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2]
+
+
+def test_the_same_seed_gives_the_same_result(visits, result):
+    first, again = (result("estimate", "visits.csv", "--seed", "3") for _ in range(2))
+    del first["seconds"], again["seconds"]
+    assert first == again
+
+
+def test_units_are_kept_on_demand(visits, result, run):
+    found = result("estimate", "visits.csv", "--no-standardize")
+    assert (found["standardized"], found["mean"], found["scale"]) == (False, [0.0, 0.0], [1.0, 1.0])
+    assert found["means"] == found["means_original"]
+    assert "not standardized" in run("estimate", "visits.csv", "--no-standardize")[1]
+
+
+def test_columns_and_arrays_are_chosen(visits, result, run, tmp_path):
+    assert result("estimate", "visits.parquet", "--drop", "ward", "--columns", "stay,age")["columns"] == ["stay", "age"]
+    found = result("estimate", "visits.parquet", "--drop", "ward", "--drop", "age")
+    assert (found["columns"], found["dropped_columns"]) == (["stay"], ["age", "ward"])
+    assert "left out: age, ward" in run("estimate", "visits.parquet", "--drop", "ward,age")[1]
+    np.savez("two.npz", A=visits, B=visits[:, :1])
+    assert result("estimate", "two.npz", "--array", "B")["columns"] == ["x0"]
+    Path("comma.csv").write_text('"a,b",c\n1,x\n2,y\n')
+    assert result("estimate", "comma.csv", "--columns", '"a,b"')["columns"] == ["a,b"]
+
+
+def test_one_row_is_one_component(result, run, tmp_path):
+    (tmp_path / "one.csv").write_text("a,b\n1,2\n")
+    found = result("estimate", tmp_path / "one.csv")
+    assert (found["n_components"], found["counts"], found["means_original"]) == (1, [1], [[1.0, 2.0]])
+    assert (found["anisotropies"], found["past_critical_size"]) == ([1.0], [False])
+    assert found["best_score"] is None
+    _, out, _ = run("estimate", tmp_path / "one.csv")
+    assert "1 row, 2 columns" in out
+    assert "none gave the held-out rows a silhouette" in out
+    assert "constant" not in out
+
+
+def test_constant_columns_are_noted(visits, result, run):
+    np.savez("t.npz", X=np.column_stack([visits, np.full(len(visits), 0.1)]))
+    found = result("estimate", "t.npz")
+    assert (found["constant_columns"], found["n_components"]) == (["x2"], 3)
+    assert (found["mean"][2], found["scale"][2]) == (pytest.approx(0.1), 1.0)
+    assert "note: constant, and so without information: x2\n" in run("estimate", "t.npz")[1]
+
+
+def test_the_text_says_when_not_every_held_out_row_was_scored(blobs, run, result, tmp_path):
+    X, _ = blobs([[0, 0], [20, 20]], n_each=8_000)
+    np.save(tmp_path / "t.npy", X)
+    options = ("--min-mass", "200", "--split-factor", "1")
+    found = result("estimate", tmp_path / "t.npy", *options)
+    _, held_rows = split_rows(len(X), 0.2, np.random.default_rng(0), owner="")
+    assert (found["held_out_rows"], found["scored_rows"]) == (len(held_rows), MAX_SCORED) == (3200, 3000)
+    _, out, _ = run("estimate", tmp_path / "t.npy", *options)
+    assert "chosen among 6 configurations" in out
+    assert "on 3,000 of 3,200 held-out rows, drawn at random\n" in out
+
+
+def test_a_cap_that_was_reached_is_noted(visits, result, run):
+    found = result("estimate", "visits.csv", "--estimator", "xmeans", "--max-components", "2")
+    assert (found["n_components"], found["reached_max_components"]) == (2, True)
+    assert "cap of 2 components" in run("estimate", "visits.csv", "--max-components", "2")[1]
+    assert not result("estimate", "visits.csv", "--estimator", "xmeans")["reached_max_components"]
+
+
+# --- the picture ---
+
+
+def test_the_plot_is_a_png_and_nothing_else_is_left(visits, run):
+    before = set(Path().iterdir())
+    code, _, err = run("estimate", "visits.csv", "--plot", "visits.png")
+    assert (code, err) == (0, "")
+    assert Path("visits.png").read_bytes().startswith(PNG)
+    assert set(Path().iterdir()) - before == {Path("visits.png")}
+    assert run("estimate", "visits.csv", "--estimator", "gmeans", "--plot", "visits.png")[0] == 0
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(visits, run, monkeypatch):
+    Path("visits.png").write_bytes(b"old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    code, out, err = run("estimate", "visits.csv", "--plot", "visits.png")
+    assert (code, out, err) == (1, "", "koncord: No space left on device.\n")
+    assert Path("visits.png").read_bytes() == b"old"
+    assert not list(Path().glob(".visits*"))
+
+
+def test_a_picture_that_could_not_be_written_is_refused_before_the_work(visits, run, monkeypatch):
+    monkeypatch.setattr("koncord.estimate.asm.ASM.fit", refuse_to_work)
+    Path("folder.png").mkdir()
+    for plot in ("gone/visits.png", "folder.png", "visits.pdf"):
+        code, _, err = run("estimate", "visits.csv", "--plot", plot)
+        assert code == 2
+        assert "--plot" in err
+
+
+def test_a_missing_extra_is_named_before_the_work(visits, run, monkeypatch):
+    monkeypatch.setattr("koncord.estimate.asm.ASM.fit", refuse_to_work)
+    monkeypatch.delitem(sys.modules, "koncord.report.figures", raising=False)
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = run("estimate", "visits.csv", "--plot", "visits.png")
+    assert (code, out) == (1, "")
+    assert err == "koncord: --plot needs an optional part of koncord: pip install 'koncord[report]'.\n"
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "line"),
+    [
+        ("", 2, "say what to do: estimate"),
+        ("reckon", 2, "invalid choice: 'reckon'"),
+        ("estimate", 2, "required: FILE; see koncord estimate --help."),
+        ("estimate visits.csv more", 2, "unrecognized arguments: more"),
+        ("estimate visits.csv --est gmeans", 2, "unrecognized arguments: --est"),
+        ("estimate visits.csv --estimator magic", 2, "--estimator: invalid choice: 'magic'"),
+        ("estimate visits.csv --seed -1", 2, "--seed: must be an integer of at least 0; got '-1'"),
+        ("estimate visits.csv --columns age,,stay", 2, "--columns: must be names separated by commas"),
+        ("estimate visits.csv --columns ages", 2, "'visits.csv' has no column 'ages'; did you mean 'age'?"),
+        ("estimate gone.csv", 2, "'gone.csv' does not exist"),
+        ("estimate .", 2, "'.' is a folder"),
+        ("estimate visits.csv --array A", 2, "leave out --array"),
+        ("estimate visits.csv --min-mass -1", 2, "'min_mass' of ASM must be a finite number at least 0; got -1.0."),
+        ("estimate visits.csv --split-factor nan", 2, "'split_factor' of ASM must be a finite number"),
+        ("estimate visits.csv --max-components 0", 2, "'max_components' of ASM must be at least 1; got 0."),
+        ("estimate visits.csv --estimator xmeans --min-mass 3", 2, "--min-mass goes with --estimator asm"),
+        ("estimate visits.csv --estimator gmeans --merge-grid mnist", 2, "--merge-grid goes with --estimator asm"),
+        ("estimate visits.csv --merge-grid mnist --merge-factor 1", 2, "--merge-factor and --merge-grid exclude"),
+        ("estimate visits.parquet", 1, "'ward' (text); leave it out with --drop ward."),
+        ("estimate bad.csv", 1, "1 missing value in 'b', the first in row 1 of 'b'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(visits, run, argv, code, line):
+    Path("bad.csv").write_text("a,b\n1,\n2,3\n")
+    got, out, err = run(*shlex.split(argv))
+    assert (got, out) == (code, "")
+    assert ONE_LINE.fullmatch(err)
+    assert line in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "koncord: stopped.\n"),
+        (MemoryError("Unable to allocate 3 TiB"), 1, "koncord: not enough memory: Unable to allocate 3 TiB.\n"),
+        (OSError(5, "Input/output error", "t.csv"), 1, "koncord: Input/output error: 't.csv'.\n"),
+        (
+            KeyError("two\nlines"),
+            1,
+            "koncord: a mistake in koncord itself, KeyError: 'two\\nlines'; please report it.\n",
+        ),
+        (
+            RuntimeError("two\nlines"),
+            1,
+            "koncord: a mistake in koncord itself, RuntimeError: two lines; please report it.\n",
+        ),
+        (koncord.KoncordError("No luck."), 1, "koncord: No luck.\n"),
+        (TypeError("Bad."), 2, "koncord: Bad.\n"),
+    ],
+)
+def test_no_error_leaves_as_a_traceback(visits, run, monkeypatch, error, code, line):
+    def fit(*args):
+        raise error
+
+    monkeypatch.setattr("koncord.estimate.asm.ASM.fit", fit)
+    assert run("estimate", "visits.csv") == (code, "", line)
+
+
+def test_a_traceback_comes_on_demand(visits, run, monkeypatch):
+    monkeypatch.setattr("koncord.estimate.asm.ASM.fit", refuse_to_work)
+    monkeypatch.setenv("KONCORD_TRACEBACK", "1")
+    code, _, err = run("estimate", "visits.csv")
+    assert code == 1
+    assert err.startswith("Traceback")
+    assert err.endswith("koncord: a mistake in koncord itself, AssertionError: the work began; please report it.\n")
+
+
+def test_a_warning_is_one_line(visits, run, monkeypatch):
+    fit = koncord.ASM.fit
+
+    def warn(self, X):
+        warnings.warn("It did not\nconverge.", UserWarning, stacklevel=1)
+        return fit(self, X)
+
+    monkeypatch.setattr("koncord.estimate.asm.ASM.fit", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = run("estimate", "visits.csv")
+    assert (code, err) == (0, "koncord: warning: It did not converge.\n")
+
+
+# --- as a process ---
+
+
+def test_help_and_version_come_without_numpy():
+    program = """
+import sys
+from koncord.cli import main
+assert main(["--help"]) == main(["--version"]) == main(["estimate", "--help"]) == 0
+heavy = {"numpy", "scipy", "sklearn", "pyarrow", "matplotlib", "rich"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"koncord {koncord.__version__}\n" in done.stdout
+
+
+def test_a_process_prints_json_and_nothing_else(visits):
+    done = subprocess.run([*KONCORD, "estimate", "visits.csv", "--json"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["n_components"] == 3
+
+
+def test_a_process_that_fails_says_so_by_its_exit_code(visits):
+    done = subprocess.run([*KONCORD, "estimate", "gone.csv"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert ONE_LINE.fullmatch(done.stderr)
+
+
+@pytest.mark.parametrize("argv", [["estimate", "visits.csv"], ["--help"]])
+def test_a_reader_that_leaves_early_is_no_failure(visits, argv):
+    process = subprocess.Popen([*KONCORD, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), err) == (0, b"")
+
+
+# --- progress ---
+
+
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_bar_shows_on_a_terminal_what_is_being_done(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with ProgressBar(patience=0.0) as bar, reporting(bar):
+        deadline = time.monotonic() + 20
+        while "counting" not in terminal.getvalue() and time.monotonic() < deadline:
+            bar(0.25, "counting")
+            time.sleep(0.01)
+        bar(0.75, "")
+    assert re.search(r"counting .*25%", terminal.getvalue())
+    assert re.search(r"counting .*75%", terminal.getvalue())
+
+
+def test_short_work_and_work_without_a_terminal_show_no_bar(monkeypatch):
+    for stderr, patience in ((Terminal(), 60.0), (StringIO(), 0.0)):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with ProgressBar(patience=patience) as bar:
+            time.sleep(0.05)
+            bar(0.5, "counting")
+        assert stderr.getvalue() == ""
+
+
+# --- help and docs ---
+
+
+def examples():
+    """Every example of every help text."""
+    texts = [koncord.cli.EPILOG, *(command.EPILOG for command in COMMANDS)]
+    return [line.split("#")[0].split() for text in texts for line in text.splitlines() if line.startswith("  koncord ")]
+
+
+@pytest.mark.parametrize("example", examples(), ids=" ".join)
+def test_the_examples_of_the_help_work(visits, run, example):
+    code, out, err = run(*example[1:])
+    assert (code, err) == (0, "")
+    assert out
+
+
+def test_every_command_has_an_example_in_its_help(run):
+    for command in COMMANDS:
+        _, out, _ = run(command.NAME, "--help")
+        assert f"\n  koncord {command.NAME} " in out
+
+
+def test_the_page_on_the_command_line_is_current(monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    page = runpy.run_path(str(ROOT / "scripts" / "cli_docs.py"))["page"]()
+    stored = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert stored == page, "stale: run python scripts/cli_docs.py"
