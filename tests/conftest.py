@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import Phase, settings
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,8 @@ def blobs():
         return centers[labels] + spread * rng.normal(size=(len(labels), centers.shape[1])), labels
 
     return make
+
+
+# Shrinking can take minutes on tests that fit models; the failing input is printed without it.
+settings.register_profile("koncord", deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+settings.load_profile("koncord")

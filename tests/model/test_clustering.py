@@ -84,7 +84,13 @@ def test_known_counts_may_go_by_name(sites):
 def test_columns_are_matched_by_name(sites):
     straight = {name: Frame(X, ["a", "b"]) for name, X in sites.items()}
     turned = {**straight, "east": Frame(sites["east"][:, ::-1], ["b", "a"])}
-    np.testing.assert_array_equal(fit(straight).cluster_centers_, fit(turned).cluster_centers_)
+    one, two = fit(straight), fit(turned)
+    assert two.model_.columns == ("b", "a")  # those of the first site by name
+    np.testing.assert_allclose(one.cluster_centers_, two.cluster_centers_[:, ::-1])
+    for name in sites:
+        np.testing.assert_array_equal(one.predict(straight[name]), two.predict(turned[name]))
+    with pytest.raises(ValueError, match="lacks the columns b"):
+        two.predict(Frame(sites["mid"], ["a", "c"]))
 
 
 @pytest.mark.parametrize(
@@ -125,18 +131,20 @@ def test_standardised_sites_give_the_same_clusters_in_any_units(sites):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_site_with_one_row_one_component_or_no_overlap_takes_part(sites, blobs):
-    more = {
-        **sites,
-        "row": np.array([[0.2, 0.1]]),
-        "one": blobs([[9, 0]], 25, seed=9)[0],
-        "far": blobs([[90, 90], [99, 90]], 40, seed=8)[0],
-    }
+def test_a_site_with_one_row_or_one_component_takes_part(sites, blobs):
+    more = {**sites, "row": np.array([[0.2, 0.1]]), "one": blobs([[9, 0]], 25, seed=9)[0]}
     fitted = FederatedClustering(ASM(), FedGEM(upsilon=0.5, start="means"), random_state=0).fit(more)
     counts = dict(zip(fitted.sites_, fitted.local_counts_, strict=True))
     assert counts["row"] == 1
     assert counts["one"] == 1
     assert np.isfinite(fitted.cluster_centers_).all()
+    assert fitted.model_.holdings.sum(axis=1).tolist() == [len(more[name]) for name in sorted(more)]
+
+
+def test_a_site_with_no_overlap_keeps_its_clusters(sites, blobs):
+    more = {**sites, "far": blobs([[90, 90], [99, 90]], 40, seed=8)[0]}
+    fitted = FederatedClustering(KnownCounts(2), FedGEM(upsilon=2, start="means"), random_state=0).fit(more)
+    assert fitted.n_clusters_ == 5
     assert adjusted_rand_score(np.repeat([0, 1], 40), fitted.labels_[fitted.sites_.index("far")]) == 1.0
 
 

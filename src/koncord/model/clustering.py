@@ -93,7 +93,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.departures_ = link.departures
         return self
 
-    def predict(self, X: FloatArray) -> IntArray:
+    def predict(self, X: Any) -> IntArray:
         """Global cluster of every row of a table, of a site that took part or of a new one."""
         check_is_fitted(self)
         labels: IntArray = self.model_.predict(X)

@@ -31,7 +31,8 @@ VERSION = 1
 class GlobalModel:
     """Global clusters of a federation.
 
-    `predict` takes rows in the units of the sites' own tables, columns in the order of `columns`.
+    `predict` takes rows in the units of the sites' own tables. A table with named columns is matched by name; without
+    names, its columns must be in the order of `columns`.
     """
 
     centers: FloatArray  # (n_clusters, n_features) in scaled units
@@ -70,9 +71,15 @@ class GlobalModel:
         original: FloatArray = self.centers * self.scales + self.means
         return original
 
-    def scaled(self, X: FloatArray) -> FloatArray:
-        """Rows of a table, its columns in the model's order, on the scale of the centers."""
-        X = np.asarray(X, dtype=float)
+    def scaled(self, table: Any) -> FloatArray:
+        """Rows of a table on the scale of the centers."""
+        X = np.asarray(table, dtype=float)
+        names = [str(name) for name in getattr(table, "columns", self.columns)]
+        missing = [column for column in self.columns if column not in names]
+        if missing:
+            raise ValueError(f"'X' for this GlobalModel lacks the columns {', '.join(missing)}.")
+        if hasattr(table, "columns"):
+            X = X[:, [names.index(column) for column in self.columns]]
         if X.ndim != 2 or X.shape[1] != len(self.columns):
             raise ValueError(
                 f"'X' for this GlobalModel must be a table with {len(self.columns)} columns "
@@ -83,7 +90,7 @@ class GlobalModel:
         rows: FloatArray = (X - self.means) / self.scales
         return rows
 
-    def predict(self, X: FloatArray) -> IntArray:
+    def predict(self, X: Any) -> IntArray:
         """Global cluster of every row: the nearest center."""
         return nearest(self.scaled(X), self.centers)
 

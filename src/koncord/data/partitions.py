@@ -104,8 +104,16 @@ def decoupled(
     drawn: list[list[IntArray]] = [[] for _ in holds]
     for label, rows in enumerate(rows_of):
         pool = rng.permutation(np.setdiff1d(rows, kept))
-        start = 0
-        for client in np.flatnonzero(holds[:, label] & ~keeps):
-            drawn[client].append(pool[start : start + counts[client, label]])
-            start += counts[client, label]
+        owners = np.flatnonzero(holds[:, label] & ~keeps)
+        ends = np.cumsum(within(counts[owners, label], len(pool)))
+        for client, share in zip(owners, np.split(pool, ends)[:-1], strict=True):
+            drawn[client].append(share)
     return [parts[at] if keeps[at] else np.sort(np.concatenate(drawn[at])) for at in range(len(holds))]
+
+
+def within(counts: IntArray, supply: int) -> IntArray:
+    """Counts cut from the largest down until they fit: rounding, or clients that keep theirs, may ask too much."""
+    counts = counts.copy()
+    while counts.sum() > supply:
+        counts[counts.argmax()] -= 1
+    return counts
