@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from koncord import theory
+    from koncord import data, theory
     from koncord.errors import KoncordError
     from koncord.estimate.asm import ASM
     from koncord.estimate.dpgmm import DPGMM
@@ -15,38 +15,55 @@ if TYPE_CHECKING:
     from koncord.estimate.known import KnownCounts
     from koncord.estimate.search import LabelFreeSearch
     from koncord.estimate.xmeans import XMeans
+    from koncord.federate.afcl import AFCL
     from koncord.federate.fedgem import FedGEM
+    from koncord.federate.fedkmeans import FedKMeans
+    from koncord.federate.ffcm import FFCM
+    from koncord.federate.kfed import KFed
+    from koncord.federate.spahm import SPAHM
     from koncord.model.clustering import FederatedClustering
     from koncord.model.globalmodel import GlobalModel
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "AFCL": "koncord.federate.afcl",
     "ASM": "koncord.estimate.asm",
     "DPGMM": "koncord.estimate.dpgmm",
+    "FFCM": "koncord.federate.ffcm",
     "FedGEM": "koncord.federate.fedgem",
+    "FedKMeans": "koncord.federate.fedkmeans",
     "FederatedClustering": "koncord.model.clustering",
-    "GlobalModel": "koncord.model.globalmodel",
     "GMeans": "koncord.estimate.gmeans",
+    "GlobalModel": "koncord.model.globalmodel",
+    "KFed": "koncord.federate.kfed",
     "KnownCounts": "koncord.estimate.known",
     "KoncordError": "koncord.errors",
     "LabelFreeSearch": "koncord.estimate.search",
+    "SPAHM": "koncord.federate.spahm",
     "XMeans": "koncord.estimate.xmeans",
+    "data": "koncord.data",
     "theory": "koncord.theory",
 }
 
 __all__ = [
+    "AFCL",
     "ASM",
     "DPGMM",
+    "FFCM",
+    "SPAHM",
     "FedGEM",
+    "FedKMeans",
     "FederatedClustering",
     "GMeans",
     "GlobalModel",
+    "KFed",
     "KnownCounts",
     "KoncordError",
     "LabelFreeSearch",
     "XMeans",
     "__version__",
+    "data",
     "theory",
 ]
 

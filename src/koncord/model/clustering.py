@@ -134,7 +134,13 @@ def run_federation(
         components=outcome.components,
         seed=seed,
         settings=settings,
-        info={**outcome.info, "exchanges": round_ + 2, "silhouettes": cluster_silhouettes(holdings)},
+        info={
+            **outcome.info,
+            "exchanges": round_ + 2,
+            "silhouettes": cluster_silhouettes(holdings),
+            # The mean of one row is that row, whatever the method: a reader should know.
+            "one_row_sites": [site for site, m in moments.items() if m.count == 1],
+        },
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
 
