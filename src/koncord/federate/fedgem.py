@@ -114,8 +114,9 @@ def first_means(X: FloatArray, local: Local, down: Start) -> FloatArray:
     if down.start == "means":
         return local.estimate.means
     n_seeds = min(local.estimate.n_components, len(X))
-    seeds, _ = kmeans_plusplus(X, n_seeds, random_state=draw_seed(local.rng), n_local_trials=1)
-    return np.unique(seeds, axis=0) if len(np.unique(seeds, axis=0)) < n_seeds else seeds
+    seeds, rows = kmeans_plusplus(X, n_seeds, n_local_trials=1, random_state=draw_seed(local.rng))
+    is_new = [row not in rows[:at] for at, row in enumerate(rows)]  # where rows coincide, one may be drawn again
+    return np.asarray(seeds[is_new], dtype=float)
 
 
 def move_step(local: Local, state: Held, down: Move) -> tuple[Held, Balls]:
