@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit lock figures bench-phase1 clean
+.PHONY: demo test lint unit lock docs figures bench-phase1 bench-phase2 clean
 
 demo: $(READY)
 	$(BIN)/koncord demo
@@ -35,8 +35,11 @@ lock: ## newest versions of what requirements/dev.in asks for
 figures: $(READY)
 	$(BIN)/python scripts/theory_figures.py
 
-bench-phase1: $(READY)
-	$(BIN)/python benchmarks/phase1.py
+bench-phase1 bench-phase2: bench-%: $(READY)
+	$(BIN)/python benchmarks/$*.py
+
+docs: $(READY) ## pages made from the code itself
+	$(BIN)/python scripts/cli_docs.py
 
 clean:
 	rm -rf $(VENV) build dist koncord-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -124,7 +124,10 @@ def plain_walk(means, radii):
                     of[ball] = a
                 members[a] += members.pop(b)
     names = {}
-    return [[names.setdefault(of.get((g, i), ("free", g, i)), len(names)) for i in range(len(own))] for g, own in enumerate(means)]
+    return [
+        [names.setdefault(of.get((g, i), ("free", g, i)), len(names)) for i in range(len(own))]
+        for g, own in enumerate(means)
+    ]
 
 
 def federations(is_quick):
@@ -140,7 +143,11 @@ def federations(is_quick):
             X, y = stored["X"].astype(float), stored["y"]
         parts = partition(y, 100, "A", 42)[:n_clients]
         parts = [rows[rng.permutation(len(rows))[:200]] for rows in parts]
-        yield f"MNIST, {n_clients} of 100 clients, 200 rows each", [X[p] for p in parts], [len(np.unique(y[p])) for p in parts]
+        yield (
+            f"MNIST, {n_clients} of 100 clients, 200 rows each",
+            [X[p] for p in parts],
+            [len(np.unique(y[p])) for p in parts],
+        )
     else:
         print("no mnist_vae10.npz in KONCORD_DATA: its federation is left out", file=sys.stderr)
 
@@ -239,10 +246,14 @@ def main():
     print(f"(a) {'federation':42} {'koncord':>10} {'plain':>10} {'ratio':>9}  same result  target >= 100x")
     for row in rows:
         met = "met" if row["ratio"] >= 100 else "NOT MET"
-        print(f"    {row['federation']:42} {1e3 * row['koncord']:8.1f}ms {row['plain']:9.2f}s {row['ratio']:8.0f}x  {row['equal']!s:11}  {met}")
+        print(
+            f"    {row['federation']:42} {1e3 * row['koncord']:8.1f}ms {row['plain']:9.2f}s {row['ratio']:8.0f}x  {row['equal']!s:11}  {met}"
+        )
     sizes = (100, 200, 1000, 2000) if args.quick else (100, 200, 400, 1000, 2000, 4000, 8000)
     servers = []
-    print(f"\n(b) {'clients':>8} {'radii':>6} {'seconds':>8} {'doubling':>9} {'peak GB':>8} {'groups':>7}  equal to the walk")
+    print(
+        f"\n(b) {'clients':>8} {'radii':>6} {'seconds':>8} {'doubling':>9} {'peak GB':>8} {'groups':>7}  equal to the walk"
+    )
     for kind in ("small", "huge"):
         before = None
         for n in sizes:
@@ -250,7 +261,9 @@ def main():
             row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             doubled = before is not None and n == 2 * before["clients"]
             doubling = f"{row['seconds'] / before['seconds']:.2f}x" if doubled else ""
-            print(f"    {n:8,} {kind:>6} {row['seconds']:8.2f} {doubling:>9} {row['peak_gb']:8.2f} {row['groups']:7}  {row.get('equal', 'not walked')}")
+            print(
+                f"    {n:8,} {kind:>6} {row['seconds']:8.2f} {doubling:>9} {row['peak_gb']:8.2f} {row['groups']:7}  {row.get('equal', 'not walked')}"
+            )
             servers.append(row)
             before = row
     if args.json:
