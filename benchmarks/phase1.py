@@ -215,8 +215,8 @@ def main():
     print(f"time grows with the rows to the power {exponent:.2f} (target at most 1.15)")
     last = grown[-1]
     print(
-        f"peak memory of the whole process at {last['rows']:,} rows: {last['peak'] / last['input']:.2f} times the input "
-        f"(target under 3); the fit itself adds {last['above'] / last['input']:.2f} times"
+        f"peak memory of the whole process at {last['rows']:,} rows: {last['peak'] / last['input']:.2f} times the "
+        f"input (target under 3); the fit itself adds {last['above'] / last['input']:.2f} times"
     )
     if args.json:
         args.json.write_text(json.dumps({"compare": rows, "growth": grown, "exponent": exponent}, indent=1))

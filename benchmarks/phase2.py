@@ -4,8 +4,8 @@
 
 (a) the whole second phase (all rounds, final grouping) through koncord's link and codec, against the specification
     written out row by row and pair by pair, from the same starting means; their groups and centers must be equal;
-(b) the server step for 1,000 to 8,000 clients of 8 components, d = 16, with small and with huge radii: seconds, the cost of
-    doubling the clients, peak memory, and whether the groups equal those of the plain walk where that finishes.
+(b) the server step for 1,000 to 8,000 clients of 8 components, d = 16, with small and with huge radii: seconds, the cost
+    of doubling the clients, peak memory, and whether the groups equal those of the plain walk where that finishes.
 """
 
 import os
@@ -246,14 +246,12 @@ def main():
     print(f"(a) {'federation':42} {'koncord':>10} {'plain':>10} {'ratio':>9}  same result  target >= 100x")
     for row in rows:
         met = "met" if row["ratio"] >= 100 else "NOT MET"
-        print(
-            f"    {row['federation']:42} {1e3 * row['koncord']:8.1f}ms {row['plain']:9.2f}s {row['ratio']:8.0f}x  {row['equal']!s:11}  {met}"
-        )
+        times = f"{1e3 * row['koncord']:8.1f}ms {row['plain']:9.2f}s {row['ratio']:8.0f}x"
+        print(f"    {row['federation']:42} {times}  {row['equal']!s:11}  {met}")
     sizes = (100, 200, 1000, 2000) if args.quick else (100, 200, 400, 1000, 2000, 4000, 8000)
     servers = []
-    print(
-        f"\n(b) {'clients':>8} {'radii':>6} {'seconds':>8} {'doubling':>9} {'peak GB':>8} {'groups':>7}  equal to the walk"
-    )
+    heads = f"{'clients':>8} {'radii':>6} {'seconds':>8} {'doubling':>9} {'peak GB':>8} {'groups':>7}"
+    print(f"\n(b) {heads}  equal to the walk")
     for kind in ("small", "huge"):
         before = None
         for n in sizes:
@@ -261,9 +259,8 @@ def main():
             row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             doubled = before is not None and n == 2 * before["clients"]
             doubling = f"{row['seconds'] / before['seconds']:.2f}x" if doubled else ""
-            print(
-                f"    {n:8,} {kind:>6} {row['seconds']:8.2f} {doubling:>9} {row['peak_gb']:8.2f} {row['groups']:7}  {row.get('equal', 'not walked')}"
-            )
+            facts = f"{n:8,} {kind:>6} {row['seconds']:8.2f} {doubling:>9} {row['peak_gb']:8.2f} {row['groups']:7}"
+            print(f"    {facts}  {row.get('equal', 'not walked')}")
             servers.append(row)
             before = row
     if args.json:
