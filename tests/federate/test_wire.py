@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from koncord.errors import MessageError
 from koncord.federate.wire import pack, unpack, wire_name
@@ -32,6 +32,11 @@ class Everything:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
     whole: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    whole: IntArray
 
 
 def everything(**changes):
@@ -73,6 +78,34 @@ def test_a_message_comes_back_to_the_last_bit(table, names, number, whole, word)
 def test_equal_messages_are_equal_bytes_whatever_the_memory_layout():
     table = np.arange(6.0).reshape(2, 3)
     assert pack(everything(table=table)) == pack(everything(table=np.asfortranarray(table)))
+
+
+def test_a_message_is_a_safetensors_file_that_the_library_reads():
+    sent = everything()
+    arrays = load(pack(sent))
+    np.testing.assert_array_equal(arrays["table"], sent.table)
+    np.testing.assert_array_equal(arrays["counts"], sent.counts)
+    assert arrays["table"].dtype == np.float64
+
+
+def test_what_the_library_writes_can_be_read():
+    received, _ = unpack(forged({"whole": np.arange(3)}, values={}, message=wire_name(Whole)), [Whole])
+    np.testing.assert_array_equal(received.whole, [0, 1, 2])
+
+
+def test_an_array_said_to_be_larger_than_the_message_is_refused():
+    good = pack(Whole(whole=np.arange(3)))
+    for lie in (b'"shape":[9]', b'"shape":[3,9]', b'"shape":[-3]', b'"shape":[1e9]'):
+        with pytest.raises(MessageError):
+            unpack(resized(good, b'"shape":[3]', lie), [Whole])
+
+
+def resized(data, old, new):
+    """The message with a piece of its header replaced and its length told anew."""
+    length = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + length].replace(old, new)
+    assert new in header
+    return len(header).to_bytes(8, "little") + header + data[8 + length :]
 
 
 def test_a_message_that_is_not_expected_is_refused_by_name():

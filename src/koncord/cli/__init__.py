@@ -17,16 +17,17 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import koncord
-from koncord.cli import estimate
+from koncord.cli import demo, estimate, fit, predict, report
 from koncord.errors import KoncordError
 
-COMMANDS = (estimate,)
+COMMANDS = (estimate, fit, predict, report, demo)
 
 SUCCESS, FAILURE, WRONG_CALL, STOPPED = 0, 1, 2, 130
 
 DESCRIPTION = "Federated clustering when nobody knows K: no labels, no counts, no pooled rows."
 EPILOG = """\
-example:
+examples:
+  koncord demo                 # the whole pipeline on built-in data
   koncord estimate visits.csv  # how many components one table holds
 
 koncord COMMAND --help shows the options of a command and more examples.

@@ -54,6 +54,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from sklearn.metrics import adjusted_rand_score
+
+    import koncord
     from koncord.report.federation import as_text
     from koncord.report.runfolder import MODEL, PAGE, check_folder, whole_folder, write_run
     from koncord.report.runrecord import Truth
@@ -62,11 +65,7 @@ def run(args: argparse.Namespace) -> None:
     with ProgressBar() as bar, reporting(bar):
         started = datetime.now(UTC)
         tables, classes, held_out, held_out_classes = five_sites()
-        from sklearn.metrics import adjusted_rand_score
-
-        import koncord
-
-        with part(0.0, 0.95, ""):
+        with part(0.0, 0.95, "fitting"):
             model, record = federate(
                 tables,
                 koncord.ASM(),

@@ -4,7 +4,6 @@ import argparse
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -44,12 +43,12 @@ examples:
 """
 # By the name on the command line: the class, and the parameter that --clusters gives, if it takes one.
 AGGREGATORS = {
-    "fedgem": ("koncord.federate.fedgem", "FedGEM", None),
-    "kfed": ("koncord.federate.kfed", "KFed", "n_clusters"),
-    "fedkmeans": ("koncord.federate.fedkmeans", "FedKMeans", "n_clusters"),
-    "ffcm": ("koncord.federate.ffcm", "FFCM", "n_clusters"),
-    "spahm": ("koncord.federate.spahm", "SPAHM", None),
-    "afcl": ("koncord.federate.afcl", "AFCL", "n_seeds"),
+    "fedgem": ("FedGEM", None),
+    "kfed": ("KFed", "n_clusters"),
+    "fedkmeans": ("FedKMeans", "n_clusters"),
+    "ffcm": ("FFCM", "n_clusters"),
+    "spahm": ("SPAHM", None),
+    "afcl": ("AFCL", "n_seeds"),
 }
 # What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
 RECORDED = ("clusters", "upsilon", "allow_disclosure", "columns", "drop", "array", "max_components", *ASM_OPTIONS)
@@ -102,9 +101,9 @@ def run(args: argparse.Namespace) -> None:
     target = check_folder("--out", args.out, replaces=args.force, keeps=[Path(file) for file in args.files])
     with ProgressBar() as bar, reporting(bar):
         started = datetime.now(UTC)
-        with part(0.0, 0.05, ""):
+        with part(0.0, 0.05, "reading"):
             tables = read_tables(args)
-        with part(0.05, 0.95, ""):
+        with part(0.05, 0.95, "fitting"):
             model, record = federate(
                 tables,
                 estimator_of(args).set_params(random_state=None),  # every site draws from a stream of its own
@@ -133,9 +132,11 @@ def run(args: argparse.Namespace) -> None:
 
 def check_aggregator_options(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is imported or read."""
-    takes = AGGREGATORS[args.aggregator][2]
+    _, takes = AGGREGATORS[args.aggregator]
     if takes is None and args.clusters is not None:
-        raise ValueError(f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself.")
+        raise ValueError(
+            f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself."
+        )
     if takes is not None and args.clusters is None:
         what = "at most how many clusters there are" if takes == "n_seeds" else "how many clusters there are"
         raise ValueError(f"--aggregator {args.aggregator} needs to be told {what}: --clusters K.")
@@ -169,27 +170,28 @@ def check_names(files: Sequence[str]) -> None:
 
 def aggregator_of(args: argparse.Namespace) -> Any:
     """The aggregator the options describe."""
-    module, name, takes = AGGREGATORS[args.aggregator]
+    import koncord
+
+    name, takes = AGGREGATORS[args.aggregator]
     given = {} if takes is None else {takes: args.clusters}
     if args.aggregator == "fedgem":
         given["upsilon"] = args.upsilon
     if args.aggregator == "afcl":
         given["allow_disclosure"] = True
-    return getattr(import_module(module), name)(**given)
+    return getattr(koncord, name)(**given)
 
 
 def asked(args: argparse.Namespace) -> dict[str, Any]:
     """The options that were given, by name, for the record."""
-    given = {name: getattr(args, name) for name in RECORDED}
-    return {
-        flag(name): ", ".join(value) if isinstance(value, list) else value for name, value in given.items() if value
-    }
+    values = {name: getattr(args, name) for name in RECORDED}
+    given = {name: value for name, value in values.items() if value is not None and value is not False}
+    return {flag(name): ", ".join(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def read_tables(args: argparse.Namespace) -> "list[Table]":
     tables = []
     for at, file in enumerate(args.files):
-        report(at / len(args.files), f"reading {Path(file).name}")
+        report(at / len(args.files), Path(file).name)
         tables.append(table_of(args, file))
     return tables
 

@@ -9,7 +9,7 @@ from koncord.cli.output import as_json
 NAME = "report"
 SUMMARY = "the page for a finished run"
 DESCRIPTION = """\
-Build report.html again from the files that a run has left: model.koncord and run.json. The same run gives the same page.
+Build report.html again from the files a run has left, model.koncord and run.json. The same run gives the same page.
 """
 EPILOG = """\
 example:

@@ -103,9 +103,13 @@ class Held:
 def start_step(local: Local, state: Held | None, down: Start) -> tuple[Held, Balls]:
     n = len(local.X)
     held = split_rows(n, HOLDOUT, local.rng, owner="FedGEM")[1] if down.holds_out else np.empty(0, dtype=np.int64)
-    fitted = np.delete(local.X, held, axis=0)
+    fitted = fitted_rows(local, Held(rows=held))
     means = first_means(fitted, local, down)
     return Held(rows=held), em_ball_step(fitted, means, down.radius)
+
+
+def fitted_rows(local: Local, state: Held) -> FloatArray:
+    return np.delete(local.X, state.rows, axis=0) if len(state.rows) else local.X
 
 
 def first_means(X: FloatArray, local: Local, down: Start) -> FloatArray:
@@ -120,11 +124,11 @@ def first_means(X: FloatArray, local: Local, down: Start) -> FloatArray:
 
 
 def move_step(local: Local, state: Held, down: Move) -> tuple[Held, Balls]:
-    return state, em_ball_step(np.delete(local.X, state.rows, axis=0), down.means, down.radius)
+    return state, em_ball_step(fitted_rows(local, state), down.means, down.radius)
 
 
 def finish_step(local: Local, state: Held, down: Finish) -> tuple[Held, Balls]:
-    X = np.delete(local.X, state.rows, axis=0)
+    X = fitted_rows(local, state)
     means, _ = em_step(X, down.means)
     closest = smallest_distance(means if down.spread_of == "after" else down.means)
     return state, Balls(means=means, radii=np.full(len(means), closest * len(means) / np.sqrt(len(X))))
@@ -145,19 +149,21 @@ def em_ball_step(X: FloatArray, means: FloatArray, radius: str) -> Balls:
 
 def em_step(X: FloatArray, means: FloatArray) -> tuple[FloatArray, FloatArray]:
     """One EM step of unit Gaussians with equal weights: new means, and the mean squared distance to them (v)."""
-    origin = means.mean(axis=0)
+    origin = means.sum(axis=0) / len(means)
     Z, centers = X - origin, means - origin
-    logits = Z @ centers.T - 0.5 * np.vecdot(centers, centers)
-    logits -= logits.max(axis=1, keepdims=True)
-    share = np.exp(logits)
+    share = Z @ centers.T
+    share -= 0.5 * np.vecdot(centers, centers)
+    share -= share.max(axis=1, keepdims=True)
+    np.exp(share, share)
     share /= share.sum(axis=1, keepdims=True)
     masses = share.sum(axis=0)
-    has_mass = masses > NO_MASS
-    safe = np.where(has_mass, masses, 1.0)
-    moved = np.where(has_mass[:, None], share.T @ Z / safe[:, None], centers)
-    squares = share.T @ np.vecdot(Z, Z) / safe
-    variances = np.where(has_mass, np.maximum(squares - np.vecdot(moved, moved), 0.0), 0.0)
-    return moved + origin, variances
+    is_empty = masses <= NO_MASS
+    masses[is_empty] = 1.0
+    moved = share.T @ Z / masses[:, None]
+    variances = share.T @ np.vecdot(Z, Z) / masses - np.vecdot(moved, moved)
+    moved[is_empty] = centers[is_empty]
+    variances[is_empty] = 0.0
+    return moved + origin, np.maximum(variances, 0.0)
 
 
 # The radius of a ball from D = |M - theta|^2, the squared step, and v, the mean squared distance of the rows to M.

@@ -8,6 +8,7 @@ returns an `Outcome`. It reads as the algorithm, and a run can be repeated from 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -21,13 +22,18 @@ Replies = Mapping[str, Any]
 Server = Generator[Message | Mapping[str, Message], Replies, "Outcome"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Local:
     """What a client step may read: it never leaves the client."""
 
     X: FloatArray  # (n_samples, n_features), scaled as agreed
     estimate: LocalEstimate  # phase 1
-    rng: np.random.Generator  # of this client in this round
+    stream: tuple[int, ...]  # names the random stream of this client in this round
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The random stream, made when it is first drawn from: most steps draw nothing."""
+        return np.random.default_rng(self.stream)
 
 
 # A client step takes what the client holds, its state (None before its first step) and the server's message; it

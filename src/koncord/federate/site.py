@@ -60,10 +60,9 @@ class Site:
             return self._prepare(message)
         if self.seed is None or self.estimate is None:
             raise MessageError(f"site {self.name!r} was sent {type(message).__name__} before Prepare.")
-        rng = client_stream(self.seed, self.name, round_)
+        local = Local(X=self.X, estimate=self.estimate, stream=client_stream(self.seed, self.name, round_))
         if isinstance(message, setup.Attribute):
-            return setup.attribute(self.X, message, rng)
-        local = Local(X=self.X, estimate=self.estimate, rng=rng)
+            return setup.attribute(self.X, message, local.rng)
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
 
@@ -72,16 +71,15 @@ class Site:
             raise MessageError(f"site {self.name!r} was sent Prepare twice.")
         self.X = (self.X[:, setup.order_of(self.columns, message.columns)] - message.means) / message.scales
         self.seed = message.seed
-        rng = client_stream(self.seed, self.name, 0)
+        rng = np.random.default_rng(client_stream(self.seed, self.name, 0))
         self.fitted = seeded(clone(self.estimator), draw_seed(rng)).fit(self.X)
         self.estimate = LocalEstimate(n_components=n_components_of(self.fitted), means=means_of(self.fitted, self.X))
         return setup.Prepared(local_k=self.estimate.n_components)
 
 
-def client_stream(seed: int, name: str, round_: int) -> np.random.Generator:
-    """Random stream of one client in one round: it depends on who and when, not on the order of calls."""
-    key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-    return np.random.default_rng([seed, key, round_])
+def client_stream(seed: int, name: str, round_: int) -> tuple[int, ...]:
+    """Name of the random stream of one client in one round: who and when decide, not the order of calls."""
+    return seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"), round_
 
 
 def means_of(fitted: Any, X: FloatArray) -> FloatArray:

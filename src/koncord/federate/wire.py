@@ -1,4 +1,7 @@
-"""The codec of every message: safetensors, arrays beside one JSON header, no pickle.
+"""The codec of every message: a safetensors file, that is arrays behind one JSON header, and no pickle.
+
+It is written and read here rather than by the library, which any of its readers can check: a federation of many small
+messages spends its time in the codec, and every number of a header that came from outside is checked on the way.
 
 A message is a frozen dataclass whose fields are arrays (`FloatArray`, `IntArray`), numbers, strings, booleans, None or
 tuples of strings. It travels under its wire name with the round it belongs to, and is checked against its fields
@@ -6,21 +9,24 @@ before it becomes an object again.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import fields
+from math import prod
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from koncord.errors import MessageError
 from koncord.types import FloatArray, IntArray
 
 FORMAT = 1
-_HEADER = "koncord"
-_DTYPES = {FloatArray: np.dtype("float64"), IntArray: np.dtype("int64")}
+_METADATA, _HEADER = "__metadata__", "koncord"
+_DTYPES = {FloatArray: np.dtype("<f8"), IntArray: np.dtype("<i8")}
+_CODES = {np.dtype("<f8"): "F64", np.dtype("<i8"): "I64"}
+_STORED = {code: dtype for dtype, code in _CODES.items()}
+_LENGTH_BYTES = 8
+_COMPACT = (",", ":")
 
 
 def wire_name(kind: type[Any]) -> str:
@@ -30,31 +36,38 @@ def wire_name(kind: type[Any]) -> str:
 
 def pack(message: Any, *, round_: int = 0) -> bytes:
     """Bytes of `message`, the same for the same message."""
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    kind = type(message)
     values: dict[str, Any] = {}
-    for name, options in _field_types(type(message)).items():
+    entries: dict[str, Any] = {}
+    parts: list[bytes] = []
+    end = 0
+    for name, options in _field_types(kind).items():
         value = getattr(message, name)
         dtype = _array_dtype(options)
-        if dtype is not None and value is not None:
-            arrays[name] = np.ascontiguousarray(value, dtype=dtype)
-        else:
-            values[name] = list(value) if isinstance(value, tuple) else value
-    header = {"format": FORMAT, "message": wire_name(type(message)), "round": round_, "values": values}
-    # One metadata entry only: safetensors does not keep the order of several, and equal messages must be equal bytes.
-    return save(arrays, metadata={_HEADER: json.dumps(header, allow_nan=False, sort_keys=True)})
+        if dtype is None or value is None:
+            values[name] = value
+            continue
+        array = np.asarray(value, dtype=dtype)
+        parts.append(array.tobytes())
+        start, end = end, end + array.nbytes
+        entries[name] = {"dtype": _CODES[dtype], "shape": array.shape, "data_offsets": (start, end)}
+    header = {"format": FORMAT, "message": wire_name(kind), "round": round_, "values": values}
+    entries[_METADATA] = {_HEADER: json.dumps(header, allow_nan=False, separators=_COMPACT)}
+    text = json.dumps(entries, separators=_COMPACT).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)  # the arrays begin at a multiple of eight
+    return b"".join([len(text).to_bytes(_LENGTH_BYTES, "little"), text, *parts])
 
 
-def unpack(data: bytes, kinds: Iterable[type[Any]]) -> tuple[Any, int]:
+def unpack(data: bytes, kinds: Collection[type[Any]]) -> tuple[Any, int]:
     """The message in `data` and its round; `MessageError` unless it is a well-formed message of one of `kinds`."""
     header, arrays = _open(data)
-    by_name = {wire_name(kind): kind for kind in kinds}
-    kind = by_name.get(header["message"])
+    kind = next((kind for kind in kinds if wire_name(kind) == header["message"]), None)
     if kind is None:
-        wanted = " or ".join(sorted(by_name)) or "no message"
+        wanted = " or ".join(sorted(map(wire_name, kinds))) or "no message"
         raise MessageError(f"a message {str(header['message'])[:60]!r} came where {wanted} was expected.")
     types = _field_types(kind)
     given = {**header["values"], **arrays}
-    if set(given) - set(types) or set(types) - set(given) - {n for n, t in types.items() if NoneType in t}:
+    if given.keys() != types.keys() and not is_complete(given.keys(), types):
         raise MessageError(f"a message {wire_name(kind)} must hold {sorted(types)}; it holds {sorted(given)}.")
     checked = {name: _checked(kind, name, given.get(name), options) for name, options in types.items()}
     try:
@@ -63,13 +76,27 @@ def unpack(data: bytes, kinds: Iterable[type[Any]]) -> tuple[Any, int]:
         raise MessageError(f"a message {wire_name(kind)} is not consistent: {error}") from error
 
 
+def is_complete(given: Collection[str], types: Mapping[str, tuple[Any, ...]]) -> bool:
+    """Whether `given` names fields of a message only, and all of them but some that may be None."""
+    return all(name in types for name in given) and all(
+        name in given or NoneType in options for name, options in types.items()
+    )
+
+
 def _open(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and arrays of a message; the arrays must lie one after the other and fill the rest of the bytes."""
     try:
-        arrays = load(data)
-        length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-        header = json.loads(metadata[_HEADER])
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+        if not _LENGTH_BYTES < start <= len(data):
+            raise ValueError
+        entries = json.loads(data[_LENGTH_BYTES:start])
+        header = json.loads(entries.pop(_METADATA)[_HEADER])
+        arrays, end = {}, 0
+        for name, entry in entries.items():
+            arrays[name], end = _array(data, start, end, entry)
+        if start + end != len(data):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MessageError("the bytes are not a koncord message.") from error
     expected = {"format": int, "message": str, "round": int, "values": dict}
     if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in expected.items()):
@@ -77,6 +104,19 @@ def _open(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     if header["format"] != FORMAT:
         raise MessageError(f"the message has format {header['format']}; this koncord reads format {FORMAT}.")
     return header, arrays
+
+
+def _array(data: bytes, start: int, offset: int, entry: Mapping[str, Any]) -> tuple[np.ndarray[Any, Any], int]:
+    """The array at `offset` behind the header, and where the next one begins; ValueError unless it is all there."""
+    dtype = _STORED[entry["dtype"]]
+    shape = entry["shape"]
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError
+    count = prod(shape)
+    end = offset + count * dtype.itemsize
+    if entry["data_offsets"] != [offset, end] or start + end > len(data):
+        raise ValueError
+    return np.frombuffer(data, dtype, count, start + offset).reshape(shape), end
 
 
 _known_fields: dict[type[Any], dict[str, tuple[Any, ...]]] = {}

@@ -114,7 +114,8 @@ def run_federation(
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
     with part(0.05, 0.6, "phase 1"):
         prepared = ask(0, setup.Prepare(seed=seed, columns=columns, means=means, scales=scales), setup.Prepared)
-    server = aggregator.server(link.clients, len(columns), client_stream(seed, SERVER, 0))
+    rng = np.random.default_rng(client_stream(seed, SERVER, 0))
+    server = aggregator.server(link.clients, len(columns), rng)
     with part(0.6, 0.95, "phase 2"):
         outcome, round_ = run_rounds(link, server, aggregator.replies, first_round=1)
     with part(0.95, 1.0, "who holds what"):

@@ -1,0 +1,216 @@
+"""A federation's run, told to a person or to a machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from koncord.data.files import counted
+from koncord.model.globalmodel import GlobalModel
+from koncord.report.runrecord import RunRecord
+from koncord.report.tables import text_table
+from koncord.types import FloatArray
+
+# Columns named as those that set a cluster apart.
+MOST_DISTINGUISHING = 3
+# Longer tables of sites are cut on the terminal; the page has all.
+MOST_SITES = 30
+# Bounds of the silhouette and what they are commonly read as (Kaufman and Rousseeuw, Finding Groups in Data, 1990).
+READINGS = (
+    (0.7, "strong", "the clusters lie far apart"),
+    (0.5, "reasonable", "most rows lie clearly nearer to their own cluster than to the next"),
+    (0.25, "weak", "the clusters touch or overlap, so look for other evidence before you rely on them"),
+    (-1.0, "hardly any", "most rows lie nearly as close to the next cluster as to their own"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteRow:
+    name: str
+    rows: int
+    local_k: int
+    held: tuple[int, ...]  # clusters with at least one row there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How far a center lies from the average of all, in one column."""
+
+    column: int  # position
+    amount: float  # in the units distances were measured in
+
+    @property
+    def is_above(self) -> bool:
+        return self.amount > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRow:
+    """One global cluster. Its number is the label its rows have."""
+
+    number: int
+    rows: int
+    share: float  # of all rows
+    sites: tuple[str, ...]  # with at least one row in it
+    silhouette: float | None  # None where no site has one
+    differences: tuple[Difference, ...]  # largest first
+
+
+def site_rows(model: GlobalModel) -> list[SiteRow]:
+    """One row a site, in name order."""
+    return [
+        SiteRow(name=name, rows=int(counts.sum()), local_k=local_k, held=tuple(np.flatnonzero(counts).tolist()))
+        for name, counts, local_k in zip(model.sites, model.holdings, model.local_counts, strict=True)
+    ]
+
+
+def cluster_rows(model: GlobalModel) -> list[ClusterRow]:
+    """One row a cluster, in the order of the labels."""
+    counts = model.holdings.sum(axis=0)
+    silhouettes = silhouettes_of(model)
+    apart = model.centers - average_center(model)
+    return [
+        ClusterRow(
+            number=number,
+            rows=int(counts[number]),
+            share=float(model.weights[number]),
+            sites=tuple(name for name, held in zip(model.sites, model.holdings[:, number], strict=True) if held),
+            silhouette=silhouettes[number],
+            differences=distinguishing(apart[number]) if model.n_clusters > 1 else (),
+        )
+        for number in range(model.n_clusters)
+    ]
+
+
+def silhouettes_of(model: GlobalModel) -> Sequence[float | None]:
+    """Of each cluster; a model that was not fitted by a federation has none."""
+    stored: Sequence[float | None] = model.info.get("silhouettes", [None] * model.n_clusters)
+    return stored
+
+
+def average_center(model: GlobalModel) -> FloatArray:
+    """Mean of the centers weighted by rows, on the scaled columns."""
+    average: FloatArray = model.weights @ model.centers
+    return average
+
+
+def distinguishing(apart: FloatArray) -> tuple[Difference, ...]:
+    """The columns in which a center lies farthest from the average, at most a third of them."""
+    n_named = min(MOST_DISTINGUISHING, max(len(apart) // 3, 1))
+    order = np.argsort(-np.abs(apart), kind="stable")[:n_named]
+    return tuple(Difference(column=int(at), amount=float(apart[at])) for at in order if apart[at] != 0)
+
+
+def mean_silhouette(model: GlobalModel) -> float | None:
+    """Mean over the clusters that have one, each counted by its rows; None without any."""
+    scored = [(row.silhouette, row.rows) for row in cluster_rows(model) if row.silhouette is not None and row.rows]
+    if not scored:
+        return None
+    values, rows = zip(*scored, strict=True)
+    return float(np.average(values, weights=rows))
+
+
+def reading(silhouette: float | None, n_clusters: int) -> tuple[str, str]:
+    """The structure a mean silhouette speaks for, in one word and in one clause."""
+    if silhouette is None:
+        why = "there is one cluster" if n_clusters == 1 else "no site holds rows of two clusters"
+        return "not known", f"{why}, so no row can be compared with a next cluster"
+    return next((word, clause) for bound, word, clause in READINGS if silhouette >= bound)
+
+
+def about_candidates(model: GlobalModel) -> str:
+    """How much the number of clusters depends on the choice of upsilon."""
+    tried = model.info["candidates"]
+    counts = sorted(each["n_clusters"] for each in tried)
+    chosen = next(each["n_clusters"] for each in tried if each["upsilon"] == model.info["upsilon"])
+    if counts[0] == counts[-1]:
+        told = f"All {len(tried)} values tried give {counted(counts[0], 'cluster')}"
+    else:
+        told = f"The {len(tried)} values tried give {counts[0]} to {counts[-1]} clusters, the chosen one {chosen}"
+    return told + ("." if chosen == model.n_clusters else f"; with the held-out rows back it is {model.n_clusters}.")
+
+
+def notes_of(model: GlobalModel) -> list[str]:
+    """What a reader should know: what the aggregator says, and clusters that hold nothing."""
+    single = model.info.get("note")
+    empty = [str(number) for number in np.flatnonzero(model.holdings.sum(axis=0) == 0).tolist()]
+    about_empty = f"No row of any site is nearest to the center of cluster {', '.join(empty)}." if empty else None
+    return [note for note in (single, *model.info.get("notes", []), about_empty) if note]
+
+
+def headline(model: GlobalModel) -> str:
+    n_rows = int(model.holdings.sum())
+    return f"{counted(model.n_clusters, 'cluster')} in {counted(n_rows, 'row')} at {counted(len(model.sites), 'site')}"
+
+
+def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
+    """For a machine."""
+    return {
+        "n_clusters": model.n_clusters,
+        "sites": {row.name: {"rows": row.rows, "local_count": row.local_k} for row in site_rows(model)},
+        "seconds": round(record.seconds, 3),
+        "silhouette": mean_silhouette(model),
+        "estimator": record.estimator,
+        "aggregator": record.aggregator,
+        "standardized": record.is_standardized,
+        "seed": model.seed,
+        "columns": model.columns,
+        "weights": model.weights,
+        "info": model.info,
+    }
+
+
+def as_text(model: GlobalModel, record: RunRecord) -> str:
+    """For a person."""
+    treated = (
+        "standardized over all sites (--no-standardize to keep units)" if record.is_standardized else "not standardized"
+    )
+    n_rows = int(model.holdings.sum())
+    about = (
+        f"{counted(len(model.sites), 'site')}, {counted(n_rows, 'row')}, "
+        f"{counted(len(model.columns), 'column')}, {treated}"
+    )
+    return "\n\n".join([about, about_clusters(model, record), sites_text(model), clusters_text(model)])
+
+
+def about_clusters(model: GlobalModel, record: RunRecord) -> str:
+    silhouette = mean_silhouette(model)
+    word, clause = reading(silhouette, model.n_clusters)
+    value = "none" if silhouette is None else f"{silhouette:.3f}"
+    lines = [
+        f"K = {model.n_clusters}  ({record.estimator}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
+        f"mean silhouette: {value}; structure: {word} ({clause})",
+    ]
+    if model.info.get("candidates"):
+        lines.append(f"upsilon: {model.info['upsilon']:g}, chosen without labels. {about_candidates(model)}")
+    return "\n".join([*lines, *(f"note: {note}" for note in notes_of(model))])
+
+
+def sites_text(model: GlobalModel) -> str:
+    rows = site_rows(model)
+    table = text_table(
+        ("site", "rows", "local k", "clusters held", ""),
+        [(row.name, f"{row.rows:,}", str(row.local_k), str(len(row.held)), "") for row in rows[:MOST_SITES]],
+    )
+    return table if len(rows) <= MOST_SITES else f"{table}\n  and {len(rows) - MOST_SITES} more sites"
+
+
+def clusters_text(model: GlobalModel) -> str:
+    return text_table(
+        ("cluster", "rows", "weight", "sites", "silhouette", "set apart by"),
+        [
+            (
+                str(row.number),
+                f"{row.rows:,}",
+                f"{row.share:.1%}",
+                str(len(row.sites)),
+                "none" if row.silhouette is None else f"{row.silhouette:.3f}",
+                ", ".join(
+                    f"{'high' if difference.is_above else 'low'} {model.columns[difference.column]}"
+                    for difference in row.differences
+                ),
+            )
+            for row in cluster_rows(model)
+        ],
+    )

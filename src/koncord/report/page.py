@@ -1,0 +1,611 @@
+"""The page of a run: one file that explains itself, with no script, no network and no rows of any site.
+
+`page` renders, `write_page` is the only writer. The same model and record give the same bytes.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from koncord.data.files import counted
+from koncord.model.globalmodel import GlobalModel
+from koncord.report.federation import (
+    ClusterRow,
+    about_candidates,
+    average_center,
+    cluster_rows,
+    headline,
+    mean_silhouette,
+    notes_of,
+    reading,
+    site_rows,
+)
+from koncord.report.markup import (
+    Column,
+    aligned,
+    bar,
+    definitions,
+    fixed,
+    notice,
+    number,
+    paragraph,
+    section,
+    size_of,
+    table,
+    tag,
+    text,
+)
+from koncord.report.parametermap import color, parameter_map, plane_of
+from koncord.report.runrecord import RunRecord
+from koncord.report.style import CSS
+
+# The darkest shade of a cell: text on it keeps its contrast, light and dark.
+DARKEST = 0.45
+# A page may load nothing and run nothing; only its own style counts.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+UP, DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
+HEADINGS = {
+    "sure": "How sure is it?",
+    "truth": "Against the known classes",
+    "holdings": "Who holds what",
+    "map": "Map of centers and components",
+    "sizes": "Cluster sizes",
+    "local": "Local counts",
+    "silhouettes": "Silhouette by cluster",
+    "centers": "Centers",
+    "sent": "What left each site",
+    "settings": "Settings",
+    "reading": "How to read this",
+}
+
+
+def write_page(path: Path, model: GlobalModel, record: RunRecord) -> None:
+    """Write the page; the file appears whole or not at all."""
+    partial = path.with_name(f"{path.name}.part")
+    partial.write_text(page(model, record), encoding="utf-8", newline="\n")
+    partial.replace(path)
+
+
+def page(model: GlobalModel, record: RunRecord) -> str:
+    """The whole document."""
+    rows = cluster_rows(model)
+    contents = {
+        "sure": sure(model),
+        "truth": truth(model, record),
+        "holdings": holdings(model),
+        "map": parameters(model, record),
+        "sizes": sizes(rows),
+        "local": local_counts(model, record),
+        "silhouettes": silhouettes(rows),
+        "centers": centers(model, rows),
+        "sent": sent(model, record),
+        "settings": settings(model, record),
+        "reading": how_to_read(record),
+    }
+    shown = {name: parts for name, parts in contents.items() if parts}
+    head = [
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">',
+        '<link rel="icon" href="data:,">',
+        tag("title", f"{headline(model)} | koncord"),
+        tag("style", f"\n{CSS}"),
+    ]
+    results = "\n".join(section(name, HEADINGS[name], *parts) for name, parts in shown.items())
+    closing = f"Written by koncord {text(model.versions.get('koncord', ''))}. This page loads nothing and runs nothing."
+    body = [
+        tag("a", "Skip to the results", class_="skip", href="#results"),
+        tag("header", wrapped(opening(model, record), navigation(tuple(shown)))),
+        tag("main", results, id="results", class_="wrap"),
+        tag("footer", wrapped(paragraph(closing))),
+    ]
+    document = tag("html", "\n".join([tag("head", "\n".join(head)), tag("body", "\n".join(body))]), lang="en")
+    return f"<!doctype html>\n{document}\n"
+
+
+def wrapped(*parts: str) -> str:
+    return tag("div", "\n".join(parts), class_="wrap")
+
+
+def navigation(names: Sequence[str]) -> str:
+    links = [tag("li", tag("a", HEADINGS[name], href=f"#{name}")) for name in names]
+    return tag("nav", tag("ul", "".join(links)), aria_label="On this page")
+
+
+# --- what comes first ---
+
+
+def opening(model: GlobalModel, record: RunRecord) -> str:
+    silhouette = mean_silhouette(model)
+    word, _ = reading(silhouette, model.n_clusters)
+    n_numbers = sum(departed.numbers for departed in record.departures)
+    n_bytes = sum(departed.n_bytes for departed in record.departures)
+    figures = [
+        ("Global clusters", str(model.n_clusters), how_found(record)),
+        ("Local counts", span(sorted(model.local_counts)), "found at each site on its own"),
+        ("Mean silhouette", "none" if silhouette is None else fixed(silhouette, 2), f"structure: {word}"),
+        ("Numbers that left the sites", f"{n_numbers:,}", f"{size_of(n_bytes)} in all"),
+    ]
+    return "\n".join(
+        [
+            paragraph(f"koncord, federated clustering, {text(record.started[:10])}", class_="brand"),
+            tag("h1", text(headline(model))),
+            definitions([(term, value + tag("small", about)) for term, value, about in figures], class_="figures"),
+        ]
+    )
+
+
+def sure(model: GlobalModel) -> list[str]:
+    silhouette = mean_silhouette(model)
+    word, clause = reading(silhouette, model.n_clusters)
+    verdict = f"There is no silhouette to judge by: {clause}."
+    if silhouette is not None:
+        verdict = (
+            f"The mean silhouette is {tag('strong', fixed(silhouette, 2))} on a scale from {fixed(-1, 0)} to 1. "
+            f"That speaks for {tag('strong', f'{word} structure')}: {clause}."
+        )
+    return [paragraph(verdict), *(notice("Note", text(note)) for note in notes_of(model)), *candidates(model)]
+
+
+def candidates(model: GlobalModel) -> list[str]:
+    """How the choice of upsilon went, where there was one."""
+    tried = model.info.get("candidates") or []
+    if not tried:
+        return []
+    scores = [each["score"] for each in tried]
+    rows = [
+        [
+            number(each["upsilon"]),
+            str(each["n_clusters"]),
+            fixed(each["score"], 3),
+            barred(each["score"], min(0.0, *scores), max(0.0, *scores)),
+            "chosen" if each["upsilon"] == model.info["upsilon"] else "",
+        ]
+        for each in tried
+    ]
+    return [
+        paragraph(
+            f"FedGEM groups local components whose balls meet, and {tag('i', 'upsilon')} scales the balls. It was "
+            "chosen without labels: every site held out a fifth of its rows, and the value won that gave these rows "
+            f"the largest silhouette, summed over the sites. {about_candidates(model)}"
+        ),
+        table(
+            "Values of upsilon, the clusters each gives without the held-out rows, and the score of these rows",
+            [
+                *numeric("upsilon", "clusters", "score"),
+                Column(head=f"from {'0' if min(scores) >= 0 else 'the lowest'} to the largest score", is_text=True),
+                Column(head="choice", is_text=True),
+            ],
+            rows,
+            class_="wide",
+        ),
+    ]
+
+
+def truth(model: GlobalModel, record: RunRecord) -> list[str]:
+    """For a demonstration: what is known of the classes."""
+    known = record.truth
+    if known is None:
+        return []
+    return [
+        paragraph(
+            "The classes of these rows are known; nothing above or below used them. There are "
+            f"{tag('strong', str(known.n_clusters))} classes, and {tag('strong', str(model.n_clusters))} clusters "
+            f"were found. On {counted(known.rows, 'row')} that took no part, the adjusted Rand index of cluster "
+            f"against class is {tag('strong', f'{known.ari:.3f}')} (1 is perfect agreement, 0 is chance)."
+        )
+    ]
+
+
+# --- who holds what ---
+
+
+def holdings(model: GlobalModel) -> list[str]:
+    totals = model.holdings.sum(axis=1)
+    shares = model.holdings / totals[:, None]
+    largest = float(shares.max())
+    rows = [
+        [
+            text(name),
+            *(shaded(count, share, share / largest) for count, share in zip(counts, parts, strict=True)),
+            f"{total:,}",
+        ]
+        for name, counts, parts, total in zip(
+            model.sites, model.holdings.tolist(), shares.tolist(), totals.tolist(), strict=True
+        )
+    ]
+    in_all = model.holdings.sum(axis=0).tolist()
+    rows.append(["all sites", *(f"{total:,}" for total in in_all), f"{sum(in_all):,}"])
+    return [
+        paragraph(
+            "Rows of each site in each global cluster, and the part of the site's rows that is. The larger the part, "
+            "the stronger the shade."
+        ),
+        table(
+            "Rows by site and cluster",
+            [Column(head="site", is_text=True), *numeric(*(chip(at) for at in range(model.n_clusters)), "rows")],
+            rows,
+            last_is_total=True,
+            class_="wide",
+        ),
+    ]
+
+
+def shaded(count: int, share: float, shade: float) -> str:
+    if not count:
+        return tag("td", "0", class_="n muted")
+    percent = tag("small", f"{share:.0%}" if share >= 0.005 else "&lt;1%")
+    return tag("td", f"{count:,} {percent}", class_="n shade", style=f"--a:{DARKEST * shade:.3f}")
+
+
+def chip(cluster: int) -> str:
+    return tag("span", tag("b", str(cluster)), class_=f"chip {color(cluster)}")
+
+
+# --- the map ---
+
+
+def parameters(model: GlobalModel, record: RunRecord) -> list[str]:
+    plane = plane_of(model)
+    about = "Every ring is a global center with the number of its cluster."
+    more = ""
+    if len(plane.components):
+        about += (
+            " Every small mark is a local component of one site, joined to the center it went into. Where the marks "
+            "of a ring lie close together, the sites agree."
+        )
+        rows = table(
+            "Local components, the cluster each went into, and its distance to that center on the scaled columns",
+            [Column(head="site", is_text=True), *numeric("component", "cluster", "distance")],
+            component_rows(model),
+        )
+        more = tag("details", tag("summary", "The same as a table") + rows)
+    else:
+        about += f" {text(record.aggregator)} keeps no local components, so only centers are drawn."
+    axes = "The axes are the directions in which these points differ most. One step is equally long in both directions."
+    if plane.is_line:
+        axes = "The only column runs from left to right; the components of every site have a height of their own."
+    caption = [about, axes, "No row of any site is drawn."]
+    told = tag("figcaption", "".join(paragraph(each) for each in caption))
+    return [tag("figure", parameter_map(model, plane) + told), more]
+
+
+def component_rows(model: GlobalModel) -> list[list[str]]:
+    rows = []
+    for site in model.sites:
+        for component, cluster in enumerate(model.groups.get(site, ())):
+            step = model.components[site][component] - model.centers[cluster]
+            rows.append([text(site), str(component), chip(int(cluster)), f"{float((step**2).sum() ** 0.5):.3f}"])
+    return rows
+
+
+# --- one bar a cluster, one a site ---
+
+
+def sizes(rows: Sequence[ClusterRow]) -> list[str]:
+    largest = max(row.share for row in rows)
+    lines = [
+        [
+            chip(row.number),
+            f"{row.rows:,}",
+            f"{row.share:.1%}",
+            str(len(row.sites)),
+            barred(row.share, 0.0, largest),
+        ]
+        for row in rows
+    ]
+    return [
+        table(
+            "Rows in each cluster over all sites, their part of all rows, and the sites that hold any",
+            [
+                Column(head="cluster", is_text=True),
+                *numeric("rows", "weight", "sites"),
+                Column(head="compared with the largest", is_text=True),
+            ],
+            lines,
+            class_="wide",
+        )
+    ]
+
+
+def local_counts(model: GlobalModel, record: RunRecord) -> list[str]:
+    rows = site_rows(model)
+    largest = max(row.local_k for row in rows)
+    known = {} if record.truth is None else record.truth.local_counts
+    lines = [
+        [
+            text(row.name),
+            f"{row.rows:,}",
+            str(row.local_k),
+            *([str(known[row.name])] if known else []),
+            str(len(row.held)),
+            barred(row.local_k, 0.0, largest),
+        ]
+        for row in rows
+    ]
+    return [
+        paragraph(
+            f"Each site counted its own components with {tag('code', text(record.estimator))}, on its own rows and "
+            "without being told how many there are. The clusters held are the global ones with at least one of its "
+            "rows."
+        ),
+        table(
+            "Components each site found, and clusters it holds in the end",
+            [
+                Column(head="site", is_text=True),
+                *numeric("rows", "local k", *(["known classes"] if known else []), "clusters held"),
+                Column(head="local k, compared with the largest", is_text=True),
+            ],
+            lines,
+            class_="wide",
+        ),
+    ]
+
+
+def silhouettes(rows: Sequence[ClusterRow]) -> list[str]:
+    values = [row.silhouette for row in rows if row.silhouette is not None]
+    if not values:
+        return [paragraph("No cluster has a silhouette: no site holds rows of two clusters.")]
+    low = min(0.0, *values)
+    lines = [
+        [
+            chip(row.number),
+            "none" if row.silhouette is None else fixed(row.silhouette, 2),
+            barred(row.silhouette, low, 1.0),
+        ]
+        for row in rows
+    ]
+    return [
+        paragraph(
+            "How much nearer a row lies to its own cluster than to the next one: 1 is far nearer, 0 is undecided, "
+            "below 0 is nearer to the next. Every site compares its own rows only."
+        ),
+        table(
+            "Mean silhouette of the rows of each cluster",
+            [
+                Column(head="cluster", is_text=True),
+                *numeric("silhouette"),
+                Column(head=f"from {fixed(low, 2) if low else 0} to 1", is_text=True),
+            ],
+            lines,
+            class_="wide",
+        ),
+    ]
+
+
+# --- the centers ---
+
+
+def centers(model: GlobalModel, rows: Sequence[ClusterRow]) -> list[str]:
+    apart = {(row.number, each.column): each.is_above for row in rows for each in row.differences}
+    average = average_center(model) * model.scales + model.means
+    lines = []
+    for at, name in enumerate(model.columns):
+        *values, mean = aligned([*model.centers_original[:, at].tolist(), float(average[at])])
+        cells = [center_cell(value, apart.get((cluster, at))) for cluster, value in enumerate(values)]
+        lines.append([text(name), *cells, mean])
+    about = "The center of each cluster in the units of the tables. The average counts every center by its rows."
+    if apart:
+        about += f" A framed value is one of those that set its cluster apart most: {UP} above average, {DOWN} below."
+    return [
+        paragraph(about),
+        table(
+            "Centers, one line a column of the tables",
+            [Column(head="column", is_text=True), *numeric(*(chip(row.number) for row in rows), "average")],
+            lines,
+        ),
+    ]
+
+
+def center_cell(value: str, is_above: bool | None) -> str:
+    if is_above is None:
+        return tag("td", value, class_="n")
+    arrow, word = (UP, "above average") if is_above else (DOWN, "below average")
+    return tag("td", f"{tag('span', arrow, role='img', aria_label=word)} {value}", class_="n top")
+
+
+# --- what left ---
+
+
+def sent(model: GlobalModel, record: RunRecord) -> list[str]:
+    n_exchanges = max((departed.exchange for departed in record.departures), default=0)
+    parts = [
+        paragraph(
+            f"In {counted(n_exchanges, 'exchange')} the server asked and every site answered. The answers below are "
+            "all that left the sites; what the server sent to them is not counted."
+        )
+    ]
+    if discloses(record):
+        parts.append(
+            notice(
+                "Warning",
+                f"{text(record.aggregator)} sends values that grow with the rows of a site: whoever reads its "
+                "messages can read rows. It ran because it was allowed to.",
+            )
+        )
+    lone = [text(row.name) for row in site_rows(model) if row.rows == 1]
+    if lone:
+        parts.append(
+            notice(
+                "Warning",
+                f"The mean of a single row is that row, and it was sent. Sites of one row: {', '.join(lone)}.",
+            )
+        )
+    return [*parts, by_site(model, record), by_message(record), *declared(model, record)]
+
+
+def by_site(model: GlobalModel, record: RunRecord) -> str:
+    messages, numbers, n_bytes = Counter[str](), Counter[str](), Counter[str]()
+    for departed in record.departures:
+        messages[departed.site] += 1
+        numbers[departed.site] += departed.numbers
+        n_bytes[departed.site] += departed.n_bytes
+
+    def line(name: str, n_messages: int, n_numbers: int, size: int, n_rows: int) -> list[str]:
+        return [name, f"{n_messages:,}", f"{n_numbers:,}", size_of(size), f"{n_rows * len(model.columns):,}"]
+
+    rows = [
+        line(text(row.name), messages[row.name], numbers[row.name], n_bytes[row.name], row.rows)
+        for row in site_rows(model)
+    ]
+    rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), int(model.holdings.sum())))
+    return table(
+        "Sent by each site, and for comparison the size of its table",
+        [Column(head="site", is_text=True), *numeric("messages", "numbers sent", "bytes sent", "numbers in its table")],
+        rows,
+        last_is_total=True,
+    )
+
+
+def by_message(record: RunRecord) -> str:
+    kinds: dict[str, list[int]] = {}
+    n_bytes = Counter[str]()
+    for departed in record.departures:
+        kinds.setdefault(departed.message, []).append(departed.numbers)
+        n_bytes[departed.message] += departed.n_bytes
+    return table(
+        "Sent by kind of message, over all sites, in the order of the exchanges",
+        [Column(head="message", is_text=True), *numeric("times", "numbers in one", "numbers in all", "bytes in all")],
+        [
+            [text(kind), f"{len(numbers):,}", span(sorted(numbers)), f"{sum(numbers):,}", size_of(n_bytes[kind])]
+            for kind, numbers in kinds.items()
+        ],
+    )
+
+
+def declared(model: GlobalModel, record: RunRecord) -> list[str]:
+    """What the method says a site sends, whether or not it did this time."""
+    seen = {departed.message for departed in record.departures}
+    heads = ("message", "field", "shape", "grows with the rows", "in this run")
+    rows = [
+        [
+            text(each.message),
+            text(each.field),
+            text(each.shape),
+            tag("strong", "yes") if each.grows_with_rows else "no",
+            "sent" if each.message in seen else "not sent",
+        ]
+        for each in record.sends
+    ]
+    return [
+        table(
+            f"All that a site may send under {record.aggregator}, as its code declares and its tests check",
+            [Column(head=head, is_text=True) for head in heads],
+            rows,
+        ),
+        paragraph(
+            f"Here n_features is {len(model.columns)}, global_k is {model.n_clusters}, and local_k is the site's own "
+            "count.",
+            class_="muted",
+        ),
+    ]
+
+
+# --- settings and words ---
+
+
+def settings(model: GlobalModel, record: RunRecord) -> list[str]:
+    scale = "every column to mean 0 and variance 1 over all sites, from counts and sums"
+    asked = [
+        ("started", text(record.started.replace("T", " ").replace("+00:00", " UTC"))),
+        ("seconds", f"{record.seconds:.1f}"),
+        ("seed", text(model.seed)),
+        ("estimator, phase 1", tag("code", text(model.settings.get("estimator", record.estimator)))),
+        ("aggregator, phase 2", tag("code", text(model.settings.get("aggregator", record.aggregator)))),
+        ("scaled", scale if record.is_standardized else "no, columns in their own units"),
+        *((tag("code", text(name)), told(value)) for name, value in record.options.items()),
+    ]
+    found = [
+        (text(name.replace("_", " ")), told(value))
+        for name, value in sorted(model.info.items())
+        if isinstance(value, str | int | float) and name != "note"
+    ]
+    versions = [(text(name), text(value)) for name, value in sorted({**model.versions, **record.versions}.items())]
+    return [
+        tag("h3", "What was asked"),
+        definitions(asked, class_="pairs"),
+        tag("h3", "What the server tells"),
+        definitions(found, class_="pairs"),
+        tag("h3", "Timings"),
+        timings(record),
+        tag("h3", "Files and versions"),
+        table(
+            "File of each site",
+            [Column(head="site", is_text=True), Column(head="file", is_text=True)],
+            [[text(site), text(record.files.get(site, ""))] for site in model.sites],
+        ),
+        definitions(versions, class_="pairs"),
+    ]
+
+
+def timings(record: RunRecord) -> str:
+    """Seconds the sites took, one after the other, by the kind of their answer."""
+    seconds: dict[str, list[float]] = {}
+    for departed in record.departures:
+        seconds.setdefault(departed.message, []).append(departed.seconds)
+    return table(
+        "Seconds the sites took for their answers; Prepared is phase 1",
+        [Column(head="answer", is_text=True), *numeric("times", "slowest", "in all")],
+        [
+            [text(kind), f"{len(values):,}", f"{max(values):.3f}", f"{sum(values):.3f}"]
+            for kind, values in seconds.items()
+        ],
+    )
+
+
+def how_to_read(record: RunRecord) -> list[str]:
+    terms = {
+        "Cluster, center": "A cluster is a group of rows that lie together, over all sites. Its center is one point "
+        "that stands for it, and a row belongs to the cluster with the nearest center. The number of a cluster is a "
+        "name only: 0 is not less than 1.",
+        "Component, local k": "What one site sees on its own: the groups among its own rows. The local k is how many "
+        "it found. Components of different sites that belong together make one global cluster.",
+        "Weight": "The part of all rows that lies in the cluster.",
+        "Silhouette": "For a row: the mean distance to the rows of the next cluster, less that to the rows of its own, "
+        "divided by the larger of the two. Above 0.7 is commonly read as strong structure, above 0.5 as reasonable, "
+        "above 0.25 as weak. A site compares its own rows only, 3,000 of them where it has more, and a site with rows "
+        "of one cluster has no silhouette. A good value says that the clusters lie apart, not that they mean anything.",
+        "Distance": "Distances are measured on the columns as they were scaled: "
+        + ("each has variance 1 over all sites." if record.is_standardized else "here, each in its own units."),
+        "What leaves a site": "This method sends rows in a form the server can read."
+        if discloses(record)
+        else "Parameters such as means, counts and radii, never the rows. They still tell something: a mean of few "
+        "rows lies close to these rows, and a count of one tells of one row. No noise is added.",
+        "Labels": "Beside this page, the folder of the run holds one file of labels a site: the cluster of every row, "
+        "its distance to the center, and the next nearest cluster. A row with two nearly equal distances lies between "
+        "two clusters.",
+    }
+    return [definitions(list(terms.items()), class_="terms")]
+
+
+# --- small pieces ---
+
+
+def how_found(record: RunRecord) -> str:
+    if "--clusters" not in record.options:
+        return "nobody was told this number"
+    return "found, given an upper bound" if record.aggregator == "afcl" else "as asked"
+
+
+def discloses(record: RunRecord) -> bool:
+    return any(each.grows_with_rows for each in record.sends)
+
+
+def numeric(*heads: str) -> list[Column]:
+    return [Column(head=head) for head in heads]
+
+
+def barred(value: float | None, low: float, high: float) -> str:
+    return tag("td", bar(value, low, high), class_="barcell")
+
+
+def span(values: Sequence[int]) -> str:
+    """Smallest and largest of sorted numbers, or the one they all are."""
+    return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
+
+
+def told(value: object) -> str:
+    """A setting as markup."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return number(value) if isinstance(value, float) else text(value)

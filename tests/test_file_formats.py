@@ -1,0 +1,48 @@
+"""What the docs say of the files of a run, held against files of a run."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from koncord.cli import main
+from koncord.report.assignments import HEADER
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture
+def folder(blobs, tmp_path, capsys):
+    for name, centers in {"a": [[0, 0], [9, 0]], "b": [[9, 0], [0, 9]]}.items():
+        rows = blobs(centers, n_each=40)[0]
+        lines = ["x,y", *(",".join(map(str, row)) for row in rows.tolist())]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    assert main(["fit", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    return tmp_path / "run"
+
+
+def rows_of(page, heading):
+    """First cells of the table below a heading, without their quotes."""
+    text = (DOCS / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")][2:]
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_the_page_on_the_model_file_names_every_array_and_every_key(folder):
+    with safe_open(folder / "model.koncord", framework="numpy") as stored:
+        arrays = {re.sub(r"\.\d+$", ".N", name) for name in stored.keys()}  # noqa: SIM118
+        header = json.loads(stored.metadata()["koncord"])
+    assert rows_of("model-format.md", "Arrays") == arrays
+    assert rows_of("model-format.md", "JSON") == set(header)
+
+
+def test_the_page_on_the_folder_names_every_file_and_every_key(folder):
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert rows_of("report.md", "run.json") == set(record) - {"format", "version"}
+    assert rows_of("report.md", "Labels") == set(HEADER)
+    listed = (DOCS / "report.md").read_text(encoding="utf-8").split("## Labels")[0]
+    for file in folder.iterdir():
+        assert f"| `{file.name}" in listed
