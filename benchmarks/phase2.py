@@ -2,8 +2,8 @@
 
     make bench-phase2            # or: .venv/bin/python benchmarks/phase2.py [--quick] [--json FILE]
 
-(a) the whole second phase (all rounds, final grouping) through koncord's link and codec, against the specification
-    written out row by row and pair by pair, from the same starting means; groups and centers must be equal;
+(a) the whole second phase (all rounds, final grouping) through koncord's sites, link and codec, against the
+    specification written out in NumPy row by row and pair by pair; groups and centers must be equal;
 (b) the server step for 1,000 to 8,000 clients of 8 components, d = 16, with small and with huge radii: seconds, cost of
     doubling the clients, peak memory, and whether the groups equal those of the plain walk where that finishes.
 """
@@ -15,7 +15,6 @@ for library in ("OPENBLAS", "OMP", "MKL"):
 
 import argparse
 import json
-import math
 import resource
 import subprocess
 import sys
@@ -38,53 +37,45 @@ LONGEST_WALK = 120.0
 
 def plain_fedgem(tables, starts):
     """FedGEM as specified, one row and one pair at a time; groups and global centers."""
-    thetas = [[list(mean) for mean in start] for start in starts]
+    thetas = [list(start) for start in starts]
     for _ in range(N_ROUNDS):
         moved, radii = [], []
         for X, theta in zip(tables, thetas, strict=True):
             means, variances = plain_em(X, theta)
+            steps = [np.sum((m - t) ** 2) for m, t in zip(means, theta, strict=True)]
             moved.append(means)
-            steps = [distance(m, t) ** 2 for m, t in zip(means, theta, strict=True)]
-            radii.append([math.sqrt(v + s) - math.sqrt(v) for v, s in zip(variances, steps, strict=True)])
+            radii.append([np.sqrt(v + s) - np.sqrt(v) for v, s in zip(variances, steps, strict=True)])
         thetas = plain_move(moved, radii)
     finals, radii = [], []
     for X, theta in zip(tables, thetas, strict=True):
         means, _ = plain_em(X, theta)
-        closest = min((distance(a, b) for i, a in enumerate(means) for b in means[:i]), default=math.inf)
+        closest = min((np.linalg.norm(a - b) for i, a in enumerate(means) for b in means[:i]), default=np.inf)
         finals.append(means)
-        radii.append([math.sqrt(UPSILON * closest * len(means) / math.sqrt(len(X)))] * len(means))
+        radii.append([np.sqrt(UPSILON * closest * len(means) / np.sqrt(len(X)))] * len(means))
     groups = plain_walk(finals, radii)
     members = {}
     for means, own in zip(finals, groups, strict=True):
         for mean, name in zip(means, own, strict=True):
             members.setdefault(name, []).append(mean)
-    return groups, [[sum(column) / len(rows) for column in zip(*rows, strict=True)] for rows in members.values()]
+    return groups, [np.mean(rows, axis=0) for rows in members.values()]
 
 
 def plain_em(X, theta):
-    d, k = len(theta[0]), len(theta)
-    sums, masses, shares = [[0.0] * d for _ in range(k)], [0.0] * k, []
+    sums, masses, shares = [np.zeros(X.shape[1]) for _ in theta], np.zeros(len(theta)), []
     for x in X:
-        logs = [-0.5 * distance(x, mean) ** 2 for mean in theta]
-        top = max(logs)
-        weights = [math.exp(value - top) for value in logs]
-        total = sum(weights)
-        share = [weight / total for weight in weights]
+        logs = np.array([-0.5 * np.sum((x - mean) ** 2) for mean in theta])
+        share = np.exp(logs - logs.max())
+        share /= share.sum()
         shares.append(share)
-        for m in range(k):
+        for m in range(len(theta)):
             masses[m] += share[m]
-            for c in range(d):
-                sums[m][c] += share[m] * x[c]
-    means = [[value / masses[m] for value in sums[m]] for m in range(k)]
-    spread = [0.0] * k
+            sums[m] += share[m] * x
+    means = [sums[m] / masses[m] for m in range(len(theta))]
+    spread = np.zeros(len(theta))
     for x, share in zip(X, shares, strict=True):
-        for m in range(k):
-            spread[m] += share[m] * distance(x, means[m]) ** 2
-    return means, [spread[m] / masses[m] for m in range(k)]
-
-
-def distance(a, b):
-    return math.sqrt(sum((p - q) ** 2 for p, q in zip(a, b, strict=True)))
+        for m in range(len(theta)):
+            spread[m] += share[m] * np.sum((x - means[m]) ** 2)
+    return means, spread / masses
 
 
 def plain_move(moved, radii):
@@ -93,13 +84,12 @@ def plain_move(moved, radii):
         for h in range(g + 1, len(moved)):
             for i, a in enumerate(moved[g]):
                 for j, b in enumerate(moved[h]):
-                    gap = distance(a, b)
+                    gap = np.linalg.norm(a - b)
                     if gap <= radii[g][i] + radii[h][j]:
                         share = max(1 - radii[h][j] / gap, min(0.5, radii[g][i] / gap)) if gap else 0.5
-                        meeting = [p + share * (q - p) for p, q in zip(a, b, strict=True)]
-                        points[g][i].append(meeting)
-                        points[h][j].append(meeting)
-    return [[[sum(c) / len(own) for c in zip(*own, strict=True)] for own in client] for client in points]
+                        points[g][i].append(a + share * (b - a))
+                        points[h][j].append(a + share * (b - a))
+    return [[np.mean(own, axis=0) for own in client] for client in points]
 
 
 def plain_walk(means, radii):
@@ -108,7 +98,7 @@ def plain_walk(means, radii):
     of, members = {}, {}
     for at, (g, i) in enumerate(flat):
         for h, j in flat[at + 1 :]:
-            if g == h or distance(means[g][i], means[h][j]) > radii[g][i] + radii[h][j]:
+            if g == h or np.linalg.norm(means[g][i] - means[h][j]) > radii[g][i] + radii[h][j]:
                 continue
             a, b = of.get((g, i)), of.get((h, j))
             if a is None and b is None:
@@ -138,7 +128,7 @@ def federations(is_quick):
     small = [rng.normal(centers[rng.choice(own, size=200)], 1) for own in held]
     yield "5 clients x 200 rows x 21", small, [6] * 5
     path = Path(os.environ.get("KONCORD_DATA", ".")) / "mnist_vae10.npz"
-    n_clients = 5 if is_quick else 25
+    n_clients = 5 if is_quick else 20
     if path.exists():
         with np.load(path) as stored:
             X, y = stored["X"].astype(float), stored["y"]
@@ -159,7 +149,7 @@ def compare(is_quick):
         starts = [X[rng.choice(len(X), k, replace=False)] for X, k in zip(tables, counts, strict=True)]
         ours, outcome = ours_seconds(tables, starts, repeats=5)
         began = perf_counter()
-        groups, centers = plain_fedgem([X.tolist() for X in tables], [s.tolist() for s in starts])
+        groups, centers = plain_fedgem(tables, starts)
         plain = perf_counter() - began
         same_groups = [g.tolist() for g in outcome.groups.values()] == groups
         same = same_groups and np.allclose(outcome.centers, centers)

@@ -2,9 +2,9 @@
 
 KoncordError
 ├── TableError             a file that cannot be read as a table of numbers
+│   └── TableArgumentError the file, column or array asked for is not there: also a ValueError
 ├── MissingExtra           an optional part of koncord that is not installed
 ├── MessageError           bytes that are not a message of the protocol
-├── MissingClients         clients that did not answer
 ├── DisclosureRefused      a method that sends rows, without the caller's leave
 └── ModelFileError         a file that is no saved model
 
@@ -20,6 +20,10 @@ class TableError(KoncordError):
     """A file that cannot be read as a table of numbers; the sentence names the column or the row."""
 
 
+class TableArgumentError(TableError, ValueError):
+    """An argument that does not fit the table: a file, a column or an array that is not there."""
+
+
 class MissingExtra(KoncordError):
     """Something needs an optional dependency that is not installed."""
 
@@ -29,10 +33,6 @@ class MissingExtra(KoncordError):
 
 class MessageError(KoncordError):
     """A message that is malformed, or not one the protocol allows at this point."""
-
-
-class MissingClients(KoncordError):
-    """Clients that did not answer, by name."""
 
 
 class DisclosureRefused(KoncordError):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from pyarrow import parquet
 
-from koncord.data.files import Table, TableArgumentError, read_table, standardise
-from koncord.errors import TableError
+from koncord.data.files import Table, read_table, standardise
+from koncord.errors import TableArgumentError, TableError
 
 X = np.array([[1.0, 2.0], [3.0, 4.5], [-5.0, 6.0]])
 

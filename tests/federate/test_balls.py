@@ -62,6 +62,7 @@ def test_groups_and_moves_are_those_of_the_walk_over_all_pairs(few_balls, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(balls, "FEW_BALLS", few_balls)
         patch.setattr(balls, "SLICE", 1 + seed % 7)
+        patch.setattr(balls, "FEW_MEETINGS", seed % 3)
         groups, all_meet = group(centers, radii, clients)
         assert groups.tolist() == plain_group(centers, radii, clients)
         if np.isfinite(radii).all():

@@ -114,7 +114,7 @@ def test_federated_standardisation_is_that_of_the_pooled_rows():
     tables = {
         name: rng.normal(1e6, 3, size=(n, 3)) + at for at, (name, n) in enumerate({"a": 5, "b": 70, "c": 1}.items())
     }
-    tables = {name: np.column_stack([X, np.full(len(X), 7.0)]) for name, X in tables.items()}
+    tables = {name: np.column_stack([X, np.full(len(X), 0.1)]) for name, X in tables.items()}
     moments = {name: describe(X, ("p", "q", "r", "s")) for name, X in tables.items()}
     mean, scale = common_scale(moments, ("p", "q", "r", "s"))
     pooled = np.concatenate(list(tables.values()))

@@ -13,10 +13,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from koncord.federate.inprocess import Departure
 from koncord.federate.link import Sent
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.page import HEADINGS, page, write_page
-from koncord.report.runrecord import Departed, RunRecord, Truth
+from koncord.report.runrecord import RunRecord, Truth
 from koncord.report.style import CSS
 
 SITES = ("<b>north</b> & co", "south", "west")
@@ -49,7 +50,7 @@ def model_of(n_clusters=3, n_features=4, sites=SITES, components=True, info=None
 
 def record_of(sites=SITES, **changes):
     departures = [
-        Departed(exchange=at, site=site, message=message, numbers=numbers, n_bytes=1000 * numbers, seconds=0.25)
+        Departure(exchange=at, site=site, message=message, numbers=numbers, n_bytes=1000 * numbers, seconds=0.25)
         for at, (message, numbers) in enumerate([("Moments", 9), ("Prepared", 1), ("Balls", 15)], start=1)
         for site in sites
     ]

@@ -211,12 +211,13 @@ def federate(
     """A federation of tables, each a site, and its record; the same model as `FederatedClustering` finds."""
     from koncord._blas import one_blas_thread
     from koncord.federate import setup
+    from koncord.federate.inprocess import InProcess
     from koncord.federate.site import Site
     from koncord.model.clustering import run_federation, settings_of
-    from koncord.report.runrecord import RecordingLink, RunRecord
+    from koncord.report.runrecord import RunRecord
 
     began = perf_counter()
-    link = RecordingLink(
+    link = InProcess(
         [Site(table.name, table.X, table.columns, estimator=estimator, aggregator=aggregator) for table in tables]
     )
     with one_blas_thread():
@@ -232,7 +233,7 @@ def federate(
         options=options,
         files=files,
         sends=(*setup.SENDS, *aggregator.sends),
-        departures=tuple(link.departed),
+        departures=tuple(link.departures),
         versions={"python": platform.python_version()},
     )
     return model, record

@@ -21,7 +21,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
-from koncord.errors import TableError
+from koncord.errors import TableArgumentError, TableError
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Values that differ by no more than the rounding of the largest one are the same value.
@@ -36,10 +36,6 @@ NUMBERS = "biuf"  # kinds of a NumPy type
 MOST_LISTED = 8
 MOST_DROPPED = 20
 LONGEST_VALUE_SHOWN = 40
-
-
-class TableArgumentError(TableError, ValueError):
-    """An argument that does not fit the table: a file, a column or an array that is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import validate_data
-from threadpoolctl import threadpool_limits
 
 from koncord._blas import one_blas_thread
 from koncord._progress import report
@@ -154,8 +153,7 @@ def fit_mixture(
         max_iter=max_iter,
         random_state=draw_seed(rng),
     )
-    # The k-means that starts the process adds up over OpenMP threads: one of them rounds alike on any number of cores.
-    with one_blas_thread(), threadpool_limits(limits=1, user_api="openmp"), warnings.catch_warnings():
+    with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = process.fit_predict(table.rows)
     return Mixture(

@@ -66,7 +66,7 @@ def in_order_of_appearance(labels: IntArray) -> IntArray:
     return renamed
 
 
-def nearest(X: FloatArray, means: FloatArray, most_floats: int = 1 << 22) -> IntArray:
+def nearest(X: FloatArray, means: FloatArray, most_floats: int = 1 << 16) -> IntArray:
     """Index of the nearest mean of every row, the lowest one on ties."""
     if len(means) == 1:
         return np.zeros(len(X), dtype=np.int64)

@@ -18,6 +18,8 @@ FEW_BALLS = 4096
 SLICE = 256
 # Pairwise comparison of so many groups is cheaper than going on with the walk.
 FEW_GROUPS = 64
+# Up to so many meetings of one ball are faster one by one.
+FEW_MEETINGS = 32
 
 
 def meeting_share(distance: FloatArray, radius: FloatArray, other_radius: FloatArray) -> FloatArray:
@@ -166,6 +168,10 @@ class Groups:
 
     def meet(self, ball: int, others: IntArray) -> None:
         """Let `ball` meet `others`, one after the other."""
+        if len(others) <= FEW_MEETINGS:
+            for other in others.tolist():
+                self._meet_one(ball, other)
+            return
         if self.of[ball] < 0:
             others = others[self._find_first_group(ball, others) :]
         while len(others):
@@ -182,6 +188,17 @@ class Groups:
                 self._unite(home, other_group)
             others = others[first + 1 :]
 
+    def _meet_one(self, ball: int, other: int) -> None:
+        mine, theirs = int(self.of[ball]), int(self.of[other])
+        if mine < 0 and theirs < 0:
+            self._found(ball, other)
+        elif mine < 0 or theirs < 0:
+            free, home = (ball, theirs) if mine < 0 else (other, mine)
+            if int(self.clients[free]) not in self.holds[home]:
+                self._put(home, [free])
+        elif mine != theirs and self.holds[mine].isdisjoint(self.holds[theirs]):
+            self._unite(mine, theirs)
+
     def _find_first_group(self, ball: int, others: IntArray) -> int:
         """Give a free ball its first group if any of `others` allows it; how many of them that took."""
         theirs = self.of[others]
@@ -193,9 +210,7 @@ class Groups:
             return len(others)
         home = int(theirs[first])
         if home < 0:
-            home = ball
-            self.members[home], self.holds[home] = [], set()
-            self._put(home, [ball, int(others[first])])
+            self._found(ball, int(others[first]))
         else:
             self._put(home, [ball])
         return first + 1
@@ -206,6 +221,11 @@ class Groups:
         is_new = [at for client, at in zip(clients.tolist(), first, strict=True) if client not in self.holds[home]]
         if is_new:
             self._put(home, free[is_new].tolist())
+
+    def _found(self, ball: int, other: int) -> None:
+        """Two free balls start a group."""
+        self.members[ball], self.holds[ball] = [], set()
+        self._put(ball, [ball, other])
 
     def _put(self, home: int, balls: list[int]) -> None:
         self.of[balls] = home

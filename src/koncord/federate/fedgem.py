@@ -151,16 +151,16 @@ def em_step(X: FloatArray, means: FloatArray) -> tuple[FloatArray, FloatArray]:
     """One EM step of unit Gaussians with equal weights: new means, and the mean squared distance to them (v)."""
     origin = means.sum(axis=0) / len(means)
     Z, centers = X - origin, means - origin
-    share = Z @ centers.T
-    share -= 0.5 * np.vecdot(centers, centers)
-    share -= share.max(axis=1, keepdims=True)
+    share = centers @ Z.T  # (local_k, n_samples)
+    share -= 0.5 * np.vecdot(centers, centers)[:, None]
+    share -= share.max(axis=0)
     np.exp(share, share)
-    share /= share.sum(axis=1, keepdims=True)
-    masses = share.sum(axis=0)
+    share /= share.sum(axis=0)
+    masses = share.sum(axis=1)
     is_empty = masses <= NO_MASS
     masses[is_empty] = 1.0
-    moved = share.T @ Z / masses[:, None]
-    variances = share.T @ np.vecdot(Z, Z) / masses - np.vecdot(moved, moved)
+    moved = share @ Z / masses[:, None]
+    variances = share @ np.vecdot(Z, Z) / masses - np.vecdot(moved, moved)
     moved[is_empty] = centers[is_empty]
     variances[is_empty] = 0.0
     return moved + origin, np.maximum(variances, 0.0)
@@ -225,7 +225,7 @@ class FedGEM(Aggregator):
     --------
     >>> import numpy as np, koncord
     >>> rng = np.random.default_rng(0)
-    >>> sites = {name: np.concatenate([rng.normal(m, 1, (60, 2)) for m in held])
+    >>> sites = {name: np.concatenate([rng.normal(m, 1, (80, 3)) for m in held])
     ...          for name, held in {"north": (0, 9), "south": (9, 18), "west": (0, 18)}.items()}
     >>> clustering = koncord.FederatedClustering(koncord.KnownCounts(2), koncord.FedGEM(upsilon=2), random_state=0)
     >>> clustering.fit(sites).n_clusters_
@@ -264,12 +264,16 @@ class FedGEM(Aggregator):
         check_count("n_rounds", self.n_rounds, owner=self, least=0)
         check_option("variant", self.variant, ("corrected", "released"), owner=self)
         check_option("radius", self.radius, ("program", "exact"), owner=self)
+        self._starts(clients, n_features, self.radius, holds_out=False)
+        if self.upsilon is not None:
+            check_number("upsilon", self.upsilon, owner=self, least=0)
+        return self._serve(clients, n_features)
+
+    def _serve(self, clients: tuple[str, ...], n_features: int) -> Server:
         info: dict[str, Any] = {"variant": self.variant, "label_rule": "nearest"}
-        if self.upsilon is None:
-            upsilon, scores = yield from self._choose_upsilon(clients, n_features)
-            info["candidates"] = scores
-        else:
-            upsilon = check_number("upsilon", self.upsilon, owner=self, least=0)
+        upsilon = self.upsilon
+        if upsilon is None:
+            upsilon, info["candidates"] = yield from self._choose_upsilon(clients, n_features)
         balls, n_rounds = yield from self._train(clients, n_features, holds_out=False)
         means, groups, all_meet = self._conclude(balls, upsilon)
         positions = gather(balls)[2]

@@ -1,25 +1,28 @@
 """All clients in one process. Every message is packed and unpacked, so one that cannot travel fails here too."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from koncord._progress import part
 from koncord.federate.link import Message, Replies
 from koncord.federate.site import Site
-from koncord.federate.wire import pack, unpack, wire_name
+from koncord.federate.wire import pack, unpack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """One message that left a client."""
+    """One message that left a site."""
 
-    client: str
-    round_: int
+    exchange: int  # from 1
+    site: str
     message: str
+    numbers: int
     n_bytes: int
-    seconds: float  # the client took to answer
+    seconds: float  # the site took to answer
 
 
 class InProcess:
@@ -29,8 +32,10 @@ class InProcess:
         self.sites = {site.name: site for site in sorted(sites, key=lambda site: site.name)}
         self.clients = tuple(self.sites)
         self.departures: list[Departure] = []
+        self.n_exchanges = 0
 
     def exchange(self, round_: int, down: Mapping[str, Message], replies: tuple[type[Any], ...]) -> Replies:
+        self.n_exchanges += 1
         received = {}
         packed: dict[int, bytes] = {}
         for at, (client, site) in enumerate(self.sites.items()):
@@ -42,8 +47,20 @@ class InProcess:
                 answer = site.answer(packed[id(message)])
             seconds = perf_counter() - began
             received[client], _ = unpack(answer, replies)
-            kind = wire_name(type(received[client]))
             self.departures.append(
-                Departure(client=client, round_=round_, message=kind, n_bytes=len(answer), seconds=seconds)
+                Departure(
+                    exchange=self.n_exchanges,
+                    site=client,
+                    message=type(received[client]).__name__,
+                    numbers=count_numbers(received[client]),
+                    n_bytes=len(answer),
+                    seconds=round(seconds, 6),
+                )
             )
         return received
+
+
+def count_numbers(message: Any) -> int:
+    """Numbers a message holds, in arrays and alone; names of columns are not numbers."""
+    values = [getattr(message, each.name) for each in fields(message)]
+    return sum(value.size if isinstance(value, np.ndarray) else isinstance(value, int | float) for value in values)

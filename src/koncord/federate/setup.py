@@ -8,6 +8,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from koncord.errors import KoncordError
 from koncord.estimate.silhouette import MAX_SCORED, nearest, silhouettes
+from koncord.estimate.splitting import ROUNDING
 from koncord.federate.link import Sent
 from koncord.types import FloatArray, IntArray
 
@@ -130,7 +131,8 @@ def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tu
         axis=0,
     )
     deviation = np.sqrt(scatter / total)
-    return mean, np.where(deviation > 0, deviation, 1.0)
+    rounding = ROUNDING * np.max([np.abs(own) for own in means.values()], axis=0)  # of a mean, in a constant column
+    return mean, np.where(deviation > rounding, deviation, 1.0)
 
 
 def no_scale(columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:

@@ -48,7 +48,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     --------
     >>> import numpy as np, koncord
     >>> rng = np.random.default_rng(0)
-    >>> sites = {name: np.concatenate([rng.normal(m, 1, (60, 2)) for m in held])
+    >>> sites = {name: np.concatenate([rng.normal(m, 1, (80, 3)) for m in held])
     ...          for name, held in {"north": (0, 9), "south": (9, 18), "west": (0, 18)}.items()}
     >>> clustering = koncord.FederatedClustering(random_state=0).fit(sites)
     >>> clustering.n_clusters_, clustering.local_counts_
@@ -112,10 +112,10 @@ def run_federation(
         moments = ask(0, setup.Describe(), setup.Moments)
     columns = setup.agreed_columns(moments)
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
+    # The server comes first: it checks its parameters before any site begins to work.
+    server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
     with part(0.05, 0.6, "phase 1"):
         prepared = ask(0, setup.Prepare(seed=seed, columns=columns, means=means, scales=scales), setup.Prepared)
-    rng = np.random.default_rng(client_stream(seed, SERVER, 0))
-    server = aggregator.server(link.clients, len(columns), rng)
     with part(0.6, 0.95, "phase 2"):
         outcome, round_ = run_rounds(link, server, aggregator.replies, first_round=1)
     with part(0.95, 1.0, "who holds what"):

@@ -9,26 +9,12 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from koncord.errors import KoncordError
-from koncord.federate.inprocess import InProcess
-from koncord.federate.link import Message, Replies, Sent
+from koncord.federate.inprocess import Departure
+from koncord.federate.link import Sent
 
 FORMAT = "koncord-run"
 VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Departed:
-    """One message that left a site."""
-
-    exchange: int  # from 1
-    site: str
-    message: str
-    numbers: int
-    n_bytes: int
-    seconds: float  # the site took to answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +39,7 @@ class RunRecord:
     options: Mapping[str, Any]  # what was asked beyond these
     files: Mapping[str, str]  # name of each site's file
     sends: tuple[Sent, ...]  # what the method says a site sends
-    departures: tuple[Departed, ...]
+    departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
 
@@ -77,39 +63,8 @@ class RunRecord:
                 )
             given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls)}
             given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
-            given["departures"] = tuple(Departed(**departed) for departed in given["departures"])
+            given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
             given["truth"] = None if given["truth"] is None else Truth(**given["truth"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KoncordError(f"'{path}' is not the record of a koncord run.") from error
         return cls(**given)
-
-
-class RecordingLink(InProcess):
-    """The link of one process, which also counts the numbers in every message that leaves a site."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.departed: list[Departed] = []
-        self._n_exchanges = 0
-
-    def exchange(self, round_: int, down: Mapping[str, Message], replies: tuple[type[Any], ...]) -> Replies:
-        received = super().exchange(round_, down, replies)
-        self._n_exchanges += 1
-        self.departed += [
-            Departed(
-                exchange=self._n_exchanges,
-                site=departure.client,
-                message=departure.message.rpartition(".")[2],
-                numbers=count_numbers(received[departure.client]),
-                n_bytes=departure.n_bytes,
-                seconds=round(departure.seconds, 6),
-            )
-            for departure in self.departures[-len(received) :]
-        ]
-        return received
-
-
-def count_numbers(message: Any) -> int:
-    """Numbers a message holds, in arrays and alone; names of columns are not numbers."""
-    values = [getattr(message, each.name) for each in fields(message)]
-    return sum(value.size if isinstance(value, np.ndarray) else isinstance(value, int | float) for value in values)
