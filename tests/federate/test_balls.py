@@ -95,7 +95,7 @@ def overlapping_pairs(n, seed=0):
     while n:
         d = int(rng.integers(2, 65))
         a, b = rng.normal(size=(2, d))
-        r, s = rng.uniform(0, 1.5 * np.sqrt(d), size=2)
+        r, s = rng.uniform(0, 1.8 * np.sqrt(d), size=2)
         if np.linalg.norm(a - b) <= r + s:
             yield a, b, r, s
             n -= 1
@@ -110,7 +110,7 @@ def test_the_meeting_point_lies_in_both_balls_and_the_released_one_seldom_does()
         n_ours += np.linalg.norm(ours - a) <= r * (1 + 1e-12) and np.linalg.norm(ours - b) <= s * (1 + 1e-12)
         n_released += np.linalg.norm(released - a) <= r and np.linalg.norm(released - b) <= s
     assert n_ours == 20_000
-    assert 0.02 < n_released / 20_000 < 0.12
+    assert 0.04 < n_released / 20_000 < 0.08  # 5.9 % in the paper; larger radii give more
 
 
 def test_coinciding_centers_meet_where_they_are():
