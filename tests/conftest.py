@@ -1,11 +1,14 @@
-"""Data the tests share. A set that is not on this machine skips the test and says where it was looked for."""
+"""Data and fixtures the tests share. A set that is not on this machine skips the test and says where it looked."""
 
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import Phase, settings
+
+from koncord.cli import main
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +37,31 @@ def blobs():
         return centers[labels] + spread * rng.normal(size=(len(labels), centers.shape[1])), labels
 
     return make
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line; returns its exit code, stdout and stderr."""
+
+    def run(*argv):
+        code = main([str(word) for word in argv])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def result(run):
+    """The JSON object of a run that succeeds and says nothing on stderr."""
+
+    def result(*argv):
+        code, out, err = run(*argv, "--json")
+        assert (code, err) == (0, "")
+        assert out.count("\n") == 1
+        return json.loads(out)
+
+    return result
 
 
 # Shrinking can take minutes on tests that fit models; the failing input is printed without it.

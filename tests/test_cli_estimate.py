@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 import koncord
 from koncord._progress import reporting
-from koncord.cli import COMMANDS, main
+from koncord.cli import COMMANDS
 from koncord.cli.progress import ProgressBar
 from koncord.data.files import standardise
 from koncord.estimate.search import split_rows
@@ -39,31 +39,6 @@ def visits(blobs, tmp_path, monkeypatch):
     np.savetxt("visits.csv", X, delimiter=",", header="age,stay", comments="")
     parquet.write_table(pa.table({"age": X[:, 0], "stay": X[:, 1], "ward": ["a"] * len(X)}), "visits.parquet")
     return X
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line; returns its exit code, stdout and stderr."""
-
-    def run(*argv):
-        code = main([str(word) for word in argv])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def result(run):
-    """The JSON object of a run that succeeds and says nothing on stderr."""
-
-    def result(*argv):
-        code, out, err = run(*argv, "--json")
-        assert (code, err) == (0, "")
-        assert out.count("\n") == 1
-        return json.loads(out)
-
-    return result
 
 
 def refuse_to_work(*args, **kwargs):

@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 import koncord
-from koncord.cli import demo, fit, main, predict, report
+from koncord.cli import demo, fit, predict, report
 from koncord.data.files import read_table
 
 ONE_LINE = re.compile(r"koncord: [^\n]+\n")
@@ -43,31 +43,6 @@ def sites(tmp_path, monkeypatch):
 
 def write_csv(path, X, columns=COLUMNS):
     np.savetxt(path, X, delimiter=",", header=",".join(columns), comments="", fmt="%.17g")
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line; returns its exit code, stdout and stderr."""
-
-    def run(*argv):
-        code = main([str(word) for word in argv])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def result(run):
-    """The JSON object of a run that succeeds and says nothing on stderr."""
-
-    def result(*argv):
-        code, out, err = run(*argv, "--json")
-        assert (code, err) == (0, "")
-        assert out.count("\n") == 1
-        return json.loads(out)
-
-    return result
 
 
 def labels_of(path):

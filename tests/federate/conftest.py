@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
-from koncord._blas import one_blas_thread
+from koncord._threads import one_thread
 from koncord.federate import setup
 from koncord.federate.inprocess import InProcess
 from koncord.federate.link import Local, Outcome, run_rounds
@@ -91,7 +91,7 @@ def federate():
         ]
         link = Recording(sites)
         prepare = setup.Prepare(seed=seed, columns=columns, means=np.zeros(d), scales=np.ones(d))
-        with one_blas_thread():
+        with one_thread():
             link.exchange(0, dict.fromkeys(link.clients, prepare), (setup.Prepared,))
             link.exchanges.clear()
             server = aggregator.server(link.clients, d, np.random.default_rng(client_stream(seed, "", 0)))

@@ -209,7 +209,7 @@ def federate(
     started: datetime,
 ) -> "tuple[GlobalModel, RunRecord]":
     """A federation of tables, each a site, and its record; the same model as `FederatedClustering` finds."""
-    from koncord._blas import one_blas_thread
+    from koncord._threads import one_thread
     from koncord.federate import setup
     from koncord.federate.inprocess import InProcess
     from koncord.federate.site import Site
@@ -220,7 +220,7 @@ def federate(
     link = InProcess(
         [Site(table.name, table.X, table.columns, estimator=estimator, aggregator=aggregator) for table in tables]
     )
-    with one_blas_thread():
+    with one_thread():
         model = run_federation(
             link, aggregator, seed=seed, standardize=is_standardized, settings=settings_of(estimator, aggregator)
         )

@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from koncord._blas import one_blas_thread
 from koncord._progress import part, report
 from koncord._random import RandomState, as_generator
+from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number, check_option
 from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
@@ -101,7 +101,7 @@ class ASM(SphericalMixtureMixin):
         n_em_iter = check_count("max_em_iter", self.max_em_iter, owner=self)
         grow = partial(SplitForest, X, is_spherical=covariance == "spherical", n_em_iter=n_em_iter)
         is_open = any(len(values) > 1 for values in grid.values())
-        with one_blas_thread():
+        with one_thread():
             results: list[Candidate] = []
             if is_open:
                 rng = as_generator(self.random_state)

@@ -15,9 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import validate_data
 
-from koncord._blas import one_blas_thread
 from koncord._progress import report
 from koncord._random import RandomState, as_generator, draw_seed
+from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
 from koncord.estimate.kmeans import unit_rows
 from koncord.estimate.mixture import SphericalMixtureMixin
@@ -153,7 +153,7 @@ def fit_mixture(
         max_iter=max_iter,
         random_state=draw_seed(rng),
     )
-    with one_blas_thread(), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = process.fit_predict(table.rows)
     return Mixture(

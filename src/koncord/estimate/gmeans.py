@@ -16,9 +16,9 @@ import numpy as np
 from scipy.special import log_ndtr
 from sklearn.utils.validation import validate_data
 
-from koncord._blas import one_blas_thread
 from koncord._progress import report
 from koncord._random import RandomState, as_generator
+from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number, check_option
 from koncord.estimate.kmeans import Halves, PartitionMixin, first_least, grow, seed_halves, two_means, unit_rows
 from koncord.estimate.splitting import leading_axis
@@ -95,7 +95,7 @@ class GMeans(PartitionMixin):
             halves = halve(rows)
             return halves.centers if differs_from_gaussian(rows, halves, significance) else None
 
-        with one_blas_thread():
+        with one_thread():
             table = unit_rows(X)
             labels = grow(
                 table,

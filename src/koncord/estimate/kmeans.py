@@ -161,10 +161,16 @@ def without_gaps(labels: IntArray) -> IntArray:
 
 def means_of(X: FloatArray, labels: IntArray) -> FloatArray:
     """Mean of the rows of every label 0 .. k-1, (k, n_features)."""
+    counts = np.bincount(labels)
+    return sums_by_label(X, labels, len(counts)) / counts[:, None]
+
+
+def sums_by_label(X: FloatArray, labels: IntArray, k: int, weights: FloatArray | None = None) -> FloatArray:
+    """(Weighted) sum of the rows of each of k labels, (k, n_features)."""
     n = len(X)
-    membership = csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, int(labels.max()) + 1))
-    sums = np.asarray(membership.T @ X, dtype=float)
-    return sums / np.bincount(labels)[:, None]
+    membership = csr_array((np.ones(n) if weights is None else weights, labels, np.arange(n + 1)), shape=(n, k))
+    sums: FloatArray = np.asarray(membership.T @ X)
+    return sums
 
 
 def components_of(X: FloatArray, labels: IntArray) -> Components:

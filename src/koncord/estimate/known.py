@@ -7,9 +7,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 
-from koncord._blas import one_blas_thread
 from koncord._progress import report
 from koncord._random import RandomState, as_generator
+from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
 from koncord.estimate.kmeans import PartitionMixin, components_of, first_least, kmeans, seed_centers, unit_rows
 from koncord.types import FloatArray, IntArray
@@ -69,7 +69,7 @@ class KnownCounts(PartitionMixin):
         n_init = check_count("n_init", self.n_init, owner=self)
         tolerance = check_number("tolerance", self.tolerance, owner=self, least=0)
         rng = as_generator(self.random_state)
-        with one_blas_thread():
+        with one_thread():
             labels = tightest_clusters(unit_rows(X).rows, k, n_init=n_init, tolerance=tolerance, rng=rng)
         report(1.0)
         self._learn(X, labels)

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from koncord._blas import one_blas_thread
 from koncord._progress import part, report
 from koncord._random import RandomState, as_generator, draw_seed, seeded
+from koncord._threads import one_thread
 from koncord._validation import check_number
 from koncord.estimate.silhouette import HeldOut
 from koncord.types import FloatArray, IntArray
@@ -78,7 +78,7 @@ class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         seed = draw_seed(rng)
         held_out = HeldOut(X, held_rows)
         results = []
-        with one_blas_thread():
+        with one_thread():
             fits = fit_each(seeded(clone(self.estimator), seed), X[fit_rows], grid)
             for at, params in enumerate(grid):
                 with part(at / (len(grid) + 1), (at + 1) / (len(grid) + 1), f"candidate {at + 1} of {len(grid)}"):
@@ -126,8 +126,13 @@ def split_rows(n: int, holdout: float, rng: np.random.Generator, *, owner: objec
     if share >= 1:
         raise ValueError(f"'holdout' of {type(owner).__name__} must be below 1; got {holdout!r}.")
     order = rng.permutation(n)
-    n_held = min(round(share * n), n - 1)
+    n_held = n_held_out(n, share)
     return order[n_held:], order[:n_held]
+
+
+def n_held_out(n: int, share: float) -> int:
+    """How many of `n` rows are held out."""
+    return min(round(share * n), n - 1)
 
 
 def best_of(results: Sequence[Candidate]) -> Candidate:

@@ -23,9 +23,9 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from koncord._blas import one_blas_thread
 from koncord._progress import report
 from koncord._random import RandomState, as_generator
+from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
 from koncord.estimate.kmeans import PartitionMixin, components_of, grow, seed_centers, seed_halves, two_means, unit_rows
 from koncord.estimate.splitting import VARIANCE_FLOOR
@@ -88,7 +88,7 @@ class XMeans(PartitionMixin):
             )
         tolerance = check_number("tolerance", self.tolerance, owner=self, least=0)
         rng = as_generator(self.random_state)
-        with one_blas_thread():
+        with one_thread():
             table = unit_rows(X)
             labels = np.zeros(len(X), dtype=np.int64)
             if max_components > 1:

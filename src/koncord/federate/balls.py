@@ -11,6 +11,8 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
+from koncord.estimate.kmeans import sums_by_label
+from koncord.estimate.silhouette import in_order_of_appearance
 from koncord.types import FloatArray, IntArray
 
 # Up to this many balls, slices of the distance matrix are faster than a tree.
@@ -57,8 +59,9 @@ def reaches_half_way(centers: FloatArray, radii: FloatArray) -> bool:
 
 def middle_of_all(centers: FloatArray, clients: IntArray) -> FloatArray:
     """`move_together` where all balls meet half-way: the sum over the other clients is all it takes."""
-    own = np.stack([np.bincount(clients, column) for column in centers.T], axis=1)
-    n_others = (len(centers) - np.bincount(clients))[clients][:, None]
+    counts = np.bincount(clients)
+    own = sums_by_label(centers, clients, len(counts))
+    n_others = (len(centers) - counts)[clients][:, None]
     sum_others = (own.sum(axis=0) - own)[clients]
     moved: FloatArray = (centers + 0.5 * (n_others * centers + sum_others)) / (1 + n_others)
     return moved
@@ -243,7 +246,4 @@ class Groups:
 
     def numbered(self) -> IntArray:
         """Groups by first appearance; a ball that stayed free is a group of its own."""
-        label = np.where(self.of < 0, len(self.of) + np.arange(len(self.of)), self.of)
-        _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
-        numbers: IntArray = np.argsort(np.argsort(first))[inverse]
-        return numbers
+        return in_order_of_appearance(np.where(self.of < 0, len(self.of) + np.arange(len(self.of)), self.of))

@@ -17,6 +17,7 @@ from sklearn.cluster import kmeans_plusplus
 
 from koncord._random import draw_seed
 from koncord._validation import check_count, check_number, check_option
+from koncord.estimate.kmeans import means_of
 from koncord.estimate.search import split_rows
 from koncord.estimate.silhouette import HeldOut
 from koncord.federate.balls import group, move_together
@@ -197,8 +198,7 @@ def by_client(rows: Any, clients: IntArray, names: Sequence[str]) -> dict[str, A
 
 def centers_of(means: FloatArray, groups: IntArray) -> FloatArray:
     """A global center is the plain mean of the members of its group."""
-    sizes = np.bincount(groups)
-    return np.stack([np.bincount(groups, column) for column in means.T], axis=1) / sizes[:, None]
+    return means_of(means, groups)
 
 
 class FedGEM(Aggregator):

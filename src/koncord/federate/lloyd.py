@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from koncord._validation import check_count, name_of
 from koncord.errors import MessageError
+from koncord.estimate.kmeans import sums_by_label
 from koncord.estimate.silhouette import nearest
 from koncord.types import FloatArray, IntArray
 
@@ -97,14 +97,6 @@ def means_by_label(
     sums = sums_by_label(X, labels, k, weights)
     means: FloatArray = np.where(totals > 0, sums / np.where(totals > 0, totals, 1), otherwise)
     return means
-
-
-def sums_by_label(X: FloatArray, labels: IntArray, k: int, weights: FloatArray | None = None) -> FloatArray:
-    """(Weighted) sum of the rows of each of k labels, (k, n_features)."""
-    n = len(X)
-    membership = csr_array((np.ones(n) if weights is None else weights, labels, np.arange(n + 1)), shape=(n, k))
-    sums: FloatArray = np.asarray(membership.T @ X)
-    return sums
 
 
 def cost(X: FloatArray, centers: FloatArray, weights: FloatArray | None = None) -> float:

@@ -16,9 +16,10 @@ from scipy.special import gammaln
 
 from koncord._validation import check_count, check_number
 from koncord.errors import KoncordError
+from koncord.estimate.kmeans import sums_by_label
 from koncord.estimate.silhouette import in_order_of_appearance, nearest
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Sent, Server
-from koncord.federate.lloyd import stacked, sums_by_label, unstacked
+from koncord.federate.lloyd import stacked, unstacked
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Clients beyond this number add nothing to the popularity of an atom; as released.

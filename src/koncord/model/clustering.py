@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from koncord._blas import one_blas_thread
 from koncord._progress import part, report
 from koncord._random import RandomState, as_generator, draw_seed
+from koncord._threads import one_thread
 from koncord._validation import LARGEST_VALUE
 from koncord.estimate.asm import ASM
 from koncord.estimate.known import KnownCounts
@@ -80,7 +80,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             ]
         )
         seed = seed_of(self.random_state)
-        with one_blas_thread():
+        with one_thread():
             self.model_ = run_federation(
                 link, aggregator, seed=seed, standardize=self.standardize, settings=settings_of(estimator, aggregator)
             )

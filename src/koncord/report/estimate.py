@@ -8,7 +8,7 @@ from typing import Any
 import koncord
 from koncord.data.files import Table, counted
 from koncord.estimate.asm import HOLDOUT
-from koncord.estimate.search import Candidate, best_of
+from koncord.estimate.search import Candidate, best_of, n_held_out
 from koncord.estimate.silhouette import MAX_SCORED
 from koncord.report.tables import ComponentRow, component_rows, components_text, count_rows, counts_text
 from koncord.types import FloatArray
@@ -40,7 +40,7 @@ class Estimate:
     def n_held_out(self) -> int:
         """Rows on which the choice was made."""
         n = len(self.table.X)
-        return min(round(HOLDOUT * n), n - 1) if self.candidates else 0
+        return n_held_out(n, HOLDOUT) if self.candidates else 0
 
     @property
     def n_scored(self) -> int:

@@ -13,7 +13,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> AbstractContextManager[object]:
+def one_thread() -> AbstractContextManager[object]:
     """Within the block BLAS and OpenMP use one thread."""
     limiter: AbstractContextManager[object] = _controller().limit(limits=1)
     return limiter
