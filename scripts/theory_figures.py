@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from koncord import theory
-from koncord._blas import one_blas_thread
+from koncord._threads import one_thread
 from koncord.estimate.splitting import Node, SplitForest
 from koncord.types import FloatArray, IntArray
 
@@ -103,7 +103,7 @@ def flat(results: Sequence[Sequence[Row]]) -> list[Row]:
 def split_shares(seed: int, name: str, n_draws: int, d: int, r: float, sizes: IntArray) -> list[Row]:
     """For each size: shares of draws that are split, by the test of ASM and by the hard cut, and that are foreseen."""
     rows = []
-    with one_blas_thread():
+    with one_thread():
         for n in map(int, sizes):
             rng = stream(seed, f"{name} d={d} r={r:.4f} n={n}")
             outcomes = [outcome(theory.draw_cluster(n, d, r, rng), r) for _ in range(n_draws)]
@@ -129,7 +129,7 @@ def outcome(X: FloatArray, r: float) -> dict[str, float]:
 
 def component_counts(seed: int, n_draws: int, d: int, n: int) -> Row:
     rng = stream(seed, f"components d={d} n={n}")
-    with one_blas_thread():
+    with one_thread():
         forests = (split_forest(theory.draw_cluster(n, d, 1.0, rng), 1.0) for _ in range(n_draws))
         counts = [len(forest.cut(MIN_MASS, n)[0]) for forest in forests]
     return {
