@@ -34,14 +34,18 @@ def partition(y: ArrayLike, n_clients: int, regime: str = "A", seed: int = 0) ->
     """
     check_count("n_clients", n_clients, owner="partition", least=2)
     check_option("regime", regime, ("A", "B"), owner="partition")
-    _, classes = np.unique(np.asarray(y), return_inverse=True)
-    n_classes = int(classes.max()) + 1
+    known, classes = np.unique(np.asarray(y), return_inverse=True)
+    n_classes = len(known)
     if n_classes < 3:
         raise ValueError(f"'y' of partition must hold at least 3 classes, as no client may hold all; got {n_classes}.")
     rng = np.random.default_rng(seed)
     rows_of = [np.flatnonzero(classes == label) for label in range(n_classes)]
     holds, parts = coupled(rows_of, n_clients, rng)
-    return parts if regime == "A" else decoupled(rows_of, holds, parts, rng)
+    check_every_client(classes, parts, n_classes)
+    if regime == "B":
+        parts = decoupled(rows_of, holds, parts, rng)
+        check_every_client(classes, parts, n_classes)
+    return parts
 
 
 def coupled(rows_of: list[IntArray], n_clients: int, rng: np.random.Generator) -> tuple[BoolArray, list[IntArray]]:
@@ -117,3 +121,13 @@ def within(counts: IntArray, supply: int) -> IntArray:
     while counts.sum() > supply:
         counts[counts.argmax()] -= 1
     return counts
+
+
+def check_every_client(classes: IntArray, parts: list[IntArray], n_classes: int) -> None:
+    """Refuse a table in which a class has fewer rows than owners, so that clients lack what they were to hold."""
+    held = np.array([np.bincount(classes[rows], minlength=n_classes) > 0 for rows in parts])
+    if held.sum(axis=1).min() < 2 or held.sum(axis=0).min() < 2:
+        raise ValueError(
+            f"'y' of partition has too few rows, {len(classes):,} of {n_classes} classes, to give each of {len(parts)} "
+            "clients rows of two classes and each class two clients; take fewer clients."
+        )
