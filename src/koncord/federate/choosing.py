@@ -1,0 +1,384 @@
+"""How many clusters the leaves of all clients make, told from the leaves alone.
+
+Two hierarchies of the leaves give a clustering for every number of clusters K: Ward's, each level polished by k-means,
+and average linkage, which lets a large cluster stand beside small ones. Every clustering is judged twice: by its
+*separation*, the mean silhouette of the rows as far as the leaves tell it, and by its *compactness*, the logarithm of
+the squared distances to the centers. Both are compared with what the same report would give if all rows came from one
+Gaussian: rows are drawn from it, split into leaves in the same way, and clustered in the same way.
+
+Of the clusterings whose separation exceeds that of the Gaussian by almost as much as the best one does, the one that
+exceeds its compactness most is chosen. Where clusters stand apart, few are almost as good as the best and the
+silhouette decides; where they run into each other, its differences mean little and the compactness decides (the gap
+statistic of Tibshirani, Walther and Hastie, 2001). If neither exceeds what chance does to it, there is one cluster.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import cdist, pdist
+
+from koncord.estimate.kmeans import sums_by_label
+from koncord.federate.leaves import Leaves, leaves_of, stacked
+from koncord.federate.lloyd import kmeans, lloyd, means_by_label
+from koncord.types import FloatArray, IntArray
+
+# Up to here every K is looked at; beyond, steps of a twentieth, and then every K beside the chosen one.
+EVERY_K, STEP = 30, 1.05
+# Values of K at which the Gaussian is looked at: between them its curves are smooth.
+EVERY_NULL_K, NULL_STEP = 4, 1.4
+# More leaves than this are put together first, because distances between all pairs are held.
+MOST_LEAVES = 1500
+# Rows drawn from the Gaussian: in one draw, in all draws, and for one leaf of a large client, in smallest leaves.
+NULL_ROWS, ALL_NULL_ROWS, NULL_ROWS_A_LEAF = 20_000, 16_000, 3
+FEWEST_DRAWS, MOST_DRAWS = 3, 8
+# How many times what chance gives to a draw of the Gaussian the leaves must show before they are several clusters.
+TIMES_CHANCE = 1.5
+# Leaves cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as good.
+SHARE_OF_GAP = 0.1
+STABILITY_DRAWS = 10
+Hierarchy = Literal["ward", "average"]  # as scipy calls them
+WARD: Hierarchy = "ward"
+AVERAGE: Hierarchy = "average"
+
+Key = tuple[Hierarchy, int]  # hierarchy and K
+Labelings = Mapping[Key, IntArray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One clustering of the leaves, compared with one Gaussian; for one cluster all is 0."""
+
+    hierarchy: Hierarchy
+    n_clusters: int
+    silhouette: float
+    separation: float  # silhouette, less that of the Gaussian
+    gap: float  # logarithm of the squared distances to the centers: that of the Gaussian, less this one's
+
+
+ONE_CLUSTER = Candidate(hierarchy=WARD, n_clusters=1, silhouette=0.0, separation=0.0, gap=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """What was chosen, what was looked at, and why."""
+
+    labels: IntArray  # (n_leaves,) cluster of each leaf
+    chosen: Candidate
+    runner_up: Candidate | None  # the best of another K
+    candidates: tuple[Candidate, ...]  # by K
+    separation_by_chance: float  # the largest that a draw of the Gaussian shows against the others
+    gap_by_chance: float
+
+
+class Judged(NamedTuple):
+    """How well a clustering of leaves does."""
+
+    silhouette: float
+    log_cost: float  # of the squared distances to the centers, as a share of those to the mean
+
+
+def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float) -> Choice:
+    """Choose a clustering of `leaves`, which clients with so many `rows` reported."""
+    coarse, belongs = put_together(leaves, rng)
+    most = min(max_clusters, len(coarse))
+    null = Null.drawn(leaves, rows, rng, grid(most, every=EVERY_NULL_K, step=NULL_STEP))
+    ks = grid(most, every=EVERY_K, step=STEP)
+    found = dict(labelings(coarse, ks))
+    candidates = [null.compared(key, each) for key, each in judged(coarse, found).items()]
+    chosen, runner_up = best_of(candidates, null, slack)
+    missing = beside(chosen.n_clusters, ks)
+    if missing:
+        more = labelings(coarse, missing)
+        found |= more
+        candidates += [null.compared(key, each) for key, each in judged(coarse, more).items()]
+        chosen, runner_up = best_of(candidates, null, slack)
+    one = np.zeros(len(coarse), dtype=np.int64)
+    return Choice(
+        labels=found.get((chosen.hierarchy, chosen.n_clusters), one)[belongs],
+        chosen=chosen,
+        runner_up=runner_up,
+        candidates=tuple(sorted([ONE_CLUSTER, *candidates], key=lambda each: (each.n_clusters, each.hierarchy))),
+        separation_by_chance=null.separation_by_chance,
+        gap_by_chance=null.gap_by_chance,
+    )
+
+
+def grid(most: int, *, every: int, step: float) -> list[int]:
+    """Values of K from 2 to `most`: all up to `every`, then in steps."""
+    ks = list(range(2, min(every, most) + 1))
+    while ks and ks[-1] < most:
+        ks.append(min(max(ks[-1] + 1, round(ks[-1] * step)), most))
+    return ks
+
+
+def beside(k: int, ks: Sequence[int]) -> list[int]:
+    """The values between `k` and its neighbours in `ks`."""
+    if k not in ks:
+        return []
+    at = ks.index(k)
+    low, high = ks[max(at - 1, 0)], ks[min(at + 1, len(ks) - 1)]
+    return [each for each in range(low + 1, high) if each != k]
+
+
+def best_of(candidates: Sequence[Candidate], null: "Null", slack: float) -> tuple[Candidate, Candidate | None]:
+    """The best candidate, and the best one of another K."""
+    is_structured = exceeds_chance(candidates, null)
+    best = ranking(candidates, null.gap_by_chance, slack)[0] if is_structured else ONE_CLUSTER
+    others = [each for each in candidates if each.n_clusters != best.n_clusters]
+    if not others:
+        return best, ONE_CLUSTER if is_structured else None
+    return best, ranking(others, null.gap_by_chance, slack)[0]
+
+
+def exceeds_chance(candidates: Sequence[Candidate], null: "Null") -> bool:
+    """Whether there is more than one cluster: the gap, and gap and separation on average, exceed chance clearly."""
+    gap = ratio(max((each.gap for each in candidates), default=0.0), null.gap_by_chance)
+    separation = ratio(max((each.separation for each in candidates), default=0.0), null.separation_by_chance)
+    return min(gap, (gap + separation) / 2) > TIMES_CHANCE
+
+
+def ratio(value: float, chance: float) -> float:
+    if chance == 0.0:
+        return inf if value > 0.0 else 0.0
+    return value / chance
+
+
+def ranking(candidates: Sequence[Candidate], chance: float, slack: float) -> list[Candidate]:
+    """Best first: of those nearly as separated as the best, the fewest clusters with nearly the largest gap.
+
+    Then the others of these by their gap, and all others by their separation.
+    """
+    most = max(each.separation for each in candidates)
+    close = [each for each in candidates if each.separation >= most - slack]
+    widest = max(each.gap for each in close)
+    nearly = widest - max(chance, min(slack, SHARE_OF_GAP * widest))
+    as_good = [each for each in close if each.gap >= nearly]
+    return [
+        *sorted(as_good, key=lambda each: (each.n_clusters, -each.gap)),
+        *sorted((each for each in close if each not in as_good), key=lambda each: -each.gap),
+        *sorted((each for each in candidates if each not in close), key=lambda each: -each.separation),
+    ]
+
+
+# --- clusterings of leaves ---
+
+
+def put_together(leaves: Leaves, rng: np.random.Generator) -> tuple[Leaves, IntArray]:
+    """At most `MOST_LEAVES` leaves, and the one that each of the given went into."""
+    if len(leaves) <= MOST_LEAVES:
+        return leaves, np.arange(len(leaves))
+    weights = leaves.counts.astype(float)
+    near = kmeans(leaves.means, MOST_LEAVES, rng, weights=weights, max_iter=3).labels
+    _, belongs = np.unique(near, return_inverse=True)
+    k = int(belongs.max()) + 1
+    means = means_by_label(leaves.means, belongs, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
+    gaps = leaves.means - means[belongs]
+    scatters = np.bincount(belongs, leaves.scatters + weights * np.vecdot(gaps, gaps)).astype(np.float64)
+    counts = np.bincount(belongs, weights).astype(np.int64)
+    return Leaves(counts=counts, means=means, scatters=scatters, spread=leaves.spread, axes=leaves.axes), belongs
+
+
+def labelings(
+    leaves: Leaves, ks: Sequence[int], hierarchies: Sequence[Hierarchy] = (WARD, AVERAGE)
+) -> dict[Key, IntArray]:
+    """The clustering of the leaves by each hierarchy for each K, where it has K clusters."""
+    found: dict[Key, IntArray] = {}
+    if len(leaves) < 2:
+        return found
+    weights = leaves.counts.astype(float)
+    distances = pdist(leaves.means)
+    for hierarchy in hierarchies:
+        for k, labels in cuts(linkage(distances, hierarchy), ks).items():
+            if hierarchy == WARD:
+                start = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
+                labels = lloyd(leaves.means, start, weights).labels
+            if len(np.unique(labels)) == k:  # k-means may leave a center empty
+                found[hierarchy, k] = labels
+    return found
+
+
+def cuts(tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
+    """Labels at each K of a tree of merges, as `linkage` gives it, from the finest to the coarsest."""
+    wanted = set(ks)
+    n = len(tree) + 1
+    labels = np.arange(n)
+    found = {n: labels.copy()} if n in wanted else {}
+    for at, (one, other) in enumerate(tree[:, :2].astype(np.int64)):
+        labels[(labels == one) | (labels == other)] = n + at
+        if n - at - 1 in wanted:
+            found[n - at - 1] = np.unique(labels, return_inverse=True)[1]
+    return found
+
+
+def judged(leaves: Leaves, found: Labelings) -> dict[Key, Judged]:
+    distances = row_distances(leaves)
+    total = cost_of(leaves, np.zeros(len(leaves), dtype=np.int64))
+    return {
+        key: Judged(silhouette_of(distances, leaves.counts, labels), float(np.log(cost_of(leaves, labels) / total)))
+        for key, labels in found.items()
+    }
+
+
+def row_distances(leaves: Leaves) -> FloatArray:
+    """Root mean squared distance between a row of one leaf and a row of another, or another row of the same."""
+    inside = leaves.variances
+    squared: FloatArray = cdist(leaves.means, leaves.means, "sqeuclidean")
+    return np.sqrt(squared + inside[:, None] + inside)
+
+
+def silhouette_of(distances: FloatArray, counts: IntArray, labels: IntArray) -> float:
+    """Mean silhouette of the rows, each at the distances of its leaf."""
+    n, k = len(labels), int(labels.max()) + 1
+    at = np.arange(n)
+    membership = np.zeros((n, k))
+    membership[at, labels] = counts
+    sums = distances @ membership
+    sizes = membership.sum(axis=0)
+    own = (sums[at, labels] - np.diagonal(distances)) / np.maximum(sizes[labels] - 1, 1)
+    sums /= sizes
+    sums[at, labels] = np.inf
+    other = sums.min(axis=1)
+    widest = np.maximum(own, other)
+    values = np.where(widest > 0, (other - own) / np.where(widest > 0, widest, 1.0), 0.0)
+    return float(counts @ values / counts.sum())
+
+
+def cost_of(leaves: Leaves, labels: IntArray) -> float:
+    """Summed squared distance of the rows to the mean of their cluster; never quite 0."""
+    k = int(labels.max()) + 1
+    weights = leaves.counts.astype(float)
+    means = sums_by_label(leaves.means, labels, k, weights) / np.bincount(labels, weights, minlength=k)[:, None]
+    gaps = leaves.means - means[labels]
+    return float(leaves.scatters.sum() + weights @ np.vecdot(gaps, gaps)) + float(np.finfo(float).tiny)
+
+
+# --- what one Gaussian would give ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Null:
+    """The best silhouette and cost at each K in each draw of one Gaussian with the mean and covariance of the rows."""
+
+    n_clusters: IntArray  # (n_ks,) increasing; at least 2
+    silhouettes: FloatArray  # (n_draws, n_ks)
+    log_costs: FloatArray  # (n_draws, n_ks)
+
+    @classmethod
+    def drawn(cls, leaves: Leaves, rows: IntArray, rng: np.random.Generator, ks: Sequence[int]) -> "Null":
+        """Draw the Gaussian as often as its rows allow."""
+        sizes = null_sizes(leaves, rows, rng)
+        n_draws = int(np.clip(ALL_NULL_ROWS // max(sizes.sum(), 1), FEWEST_DRAWS, MOST_DRAWS))
+        root = root_of_covariance(leaves)
+        least = int(leaves.counts.min())
+        silhouettes, log_costs = np.zeros((n_draws, len(ks))), np.zeros((n_draws, len(ks)))
+        for draw in range(n_draws):
+            drawn = [leaves_of(rng.standard_normal((size, len(root))) @ root, least) for size in sizes]
+            values = judged(*with_labelings(stacked(drawn, len(root)), ks))
+            for at, k in enumerate(ks):
+                same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
+                before = max(at - 1, 0)  # a draw with fewer leaves than K stays where it was
+                silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
+                log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
+        return cls(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
+
+    def compared(self, key: Key, value: Judged) -> Candidate:
+        hierarchy, k = key
+        return Candidate(
+            hierarchy=hierarchy,
+            n_clusters=k,
+            silhouette=value.silhouette,
+            separation=value.silhouette - self._at(k, self.silhouettes),
+            gap=self._at(k, self.log_costs) - value.log_cost,
+        )
+
+    def _at(self, k: int, curves: FloatArray) -> float:
+        """Mean of the curves at K, on straight lines over log K."""
+        return float(np.interp(np.log(k), np.log(self.n_clusters), curves.mean(axis=0)))
+
+    @property
+    def separation_by_chance(self) -> float:
+        return largest_by_chance(self.silhouettes)
+
+    @property
+    def gap_by_chance(self) -> float:
+        return largest_by_chance(-self.log_costs)
+
+
+def with_labelings(leaves: Leaves, ks: Sequence[int]) -> tuple[Leaves, Labelings]:
+    return leaves, labelings(leaves, [k for k in ks if k <= len(leaves)])
+
+
+def largest_by_chance(curves: FloatArray) -> float:
+    """The most by which a curve (n_draws, n_ks) exceeds the mean of the others anywhere."""
+    n_draws = len(curves)
+    others = (curves.sum(axis=0) - curves) / max(n_draws - 1, 1)
+    return float(max((curves - others).max(initial=0.0), 0.0))
+
+
+def null_sizes(leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> IntArray:
+    """Rows to draw for each client: its own number, less if that is many to a leaf; only some clients of many."""
+    a_leaf, least = leaves.counts.mean(), leaves.counts.min()
+    thinned = np.ceil(rows * min(NULL_ROWS_A_LEAF * least / a_leaf, 1.0)).astype(np.int64)
+    sizes = rng.permutation(np.maximum(thinned, np.minimum(rows, least)))  # enough for a leaf
+    return sizes[np.cumsum(sizes) - sizes < NULL_ROWS]
+
+
+def root_of_covariance(leaves: Leaves) -> FloatArray:
+    """A matrix (n_features, n_features) that turns standard normal rows into rows with the covariance of all rows.
+
+    Between the leaves it is known; inside them, along the longest axes and, for the rest, feature by feature.
+    """
+    total = leaves.counts.sum()
+    weights = leaves.counts / total
+    gaps = leaves.means - weights @ leaves.means
+    rest = np.maximum(leaves.spread - (leaves.axes**2).sum(axis=0), 0.0)
+    covariance = (gaps * weights[:, None]).T @ gaps + (leaves.axes.T @ leaves.axes + np.diag(rest)) / total
+    values, axes = np.linalg.eigh(covariance)
+    root: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, None] * axes.T
+    return root
+
+
+# --- how sure ---
+
+
+def stabilities(leaves: Leaves, clients: IntArray, choice: Choice, rng: np.random.Generator) -> list[float | None]:
+    """How much of each cluster comes back when the leaves of half the clients are clustered on their own.
+
+    The share of rows in common with the most similar cluster (Jaccard), averaged over random halves; None for a
+    cluster that no half held (Hennig, 2007).
+    """
+    k = choice.chosen.n_clusters
+    sums, times = np.zeros(k), np.zeros(k)
+    present = np.unique(clients)
+    for _ in range(STABILITY_DRAWS):
+        half = rng.permutation(present)[: max(len(present) // 2, 1)]
+        rows = np.flatnonzero(np.isin(clients, half))
+        held, labels = np.unique(choice.labels[rows], return_inverse=True)
+        again = labelings(taken(leaves, rows), [len(held)], [choice.chosen.hierarchy])
+        other = next(iter(again.values()), np.zeros(len(rows), dtype=np.int64))
+        sums[held] += best_overlaps(leaves.counts[rows], labels, other)
+        times[held] += 1
+    return [float(total / n) if n else None for total, n in zip(sums, times, strict=True)]
+
+
+def taken(leaves: Leaves, at: IntArray) -> Leaves:
+    return Leaves(
+        counts=leaves.counts[at],
+        means=leaves.means[at],
+        scatters=leaves.scatters[at],
+        spread=leaves.spread,
+        axes=leaves.axes,
+    )
+
+
+def best_overlaps(counts: IntArray, labels: IntArray, other: IntArray) -> FloatArray:
+    """For each cluster of `labels`, the largest Jaccard index with one of `other`, by rows."""
+    common = np.zeros((labels.max() + 1, other.max() + 1))
+    np.add.at(common, (labels, other), counts)
+    union = common.sum(axis=1)[:, None] + common.sum(axis=0) - common
+    overlaps: FloatArray = (common / union).max(axis=1)
+    return overlaps

@@ -1,0 +1,211 @@
+"""Consensus: clients report fine leaves, the server finds how many clusters they make, rounds of sums refine these.
+
+A server can merge what a client took apart, but not take apart what a client merged. So every client describes its
+rows by the leaves of its split tree, as fine as its disclosure floor allows, and all decisions are the server's: which
+leaves belong together, of one client or of many, and how many clusters there are (`koncord.federate.choosing`).
+Rounds of sums and counts by nearest center then bring the centers to where the rows are.
+"""
+
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from koncord._validation import LARGEST_VALUE, check_count, check_number
+from koncord.errors import KoncordError
+from koncord.estimate.kmeans import sums_by_label
+from koncord.estimate.silhouette import nearest
+from koncord.federate.choosing import Choice, choose, cost_of, stabilities
+from koncord.federate.leaves import Leaves, leaves_of, stacked
+from koncord.federate.limits import LARGEST, Array, Number
+from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
+from koncord.federate.lloyd import means_by_label
+from koncord.federate.setup import without_small
+from koncord.types import FloatArray, IntArray
+
+# --- messages ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Server to client: send the leaves of your rows."""
+
+    min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a leaf must stand for to be sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refine:
+    """Server to client: the global centers; send the sums of the rows that are nearest to each."""
+
+    centers: Annotated[FloatArray, Array("global_k", "n_features")]
+    min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a sum must stand for to be sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Client to server: count and sum of the rows nearest to each center; zeros where they are too few to be told."""
+
+    counts: Annotated[IntArray, Array("global_k", least=0, total="rows")]
+    sums: Annotated[FloatArray, Array("global_k", "n_features")]
+
+    def __post_init__(self) -> None:
+        if (np.abs(self.sums) > LARGEST_VALUE * self.counts[:, None]).any():
+            raise ValueError(f"'sums' must be 'counts' times means of at most {LARGEST_VALUE:g}.")
+
+
+# --- client steps ---
+
+
+def report(local: Local, state: None, down: Report) -> tuple[None, Leaves]:
+    return None, leaves_of(local.X, max(down.min_report, local.min_report))
+
+
+def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
+    """Sums of the rows by nearest center. A sum of few rows is withheld, and so is one that it could be told from."""
+    k = len(down.centers)
+    labels = nearest(local.X, down.centers)
+    counts = without_small(np.bincount(labels, minlength=k), max(down.min_report, local.min_report))
+    sums = sums_by_label(local.X, labels, k)
+    return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
+
+
+# --- server steps ---
+
+
+def moved(centers: FloatArray, replies: Replies) -> FloatArray:
+    """Means of the rows that clients told of; a center of which nobody did stays where it is."""
+    counts = np.sum([up.counts for up in replies.values()], axis=0)
+    sums = np.sum([up.sums for up in replies.values()], axis=0)
+    means: FloatArray = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
+    return means
+
+
+class Consensus(Aggregator):
+    """Finds the global clusters, and how many there are, from leaves that every client reports.
+
+    A client sends its leaves once: count, mean and scatter of pieces of at least `min_report` rows, and along which
+    axes they are long. Whatever phase 1 found is reported but not needed. The server clusters all leaves for every K,
+    compares each clustering with what one Gaussian would give, and chooses (see `koncord.federate.choosing`); one
+    cluster is a possible answer. Then come at most `n_rounds` rounds in which clients send counts and sums by nearest
+    center. A client with fewer than `min_report` rows reports nothing; its rows get labels all the same. A client
+    that is missing from a round is left out of that round only.
+
+    Parameters
+    ----------
+    min_report : rows that whatever a client sends stands for at least; a smaller floor tells more, of finer pieces
+    n_rounds : most rounds of refinement; 0 keeps the centers of the leaves
+    max_clusters : most clusters that are looked for
+    slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
+        is as good, and the gap statistic decides among such
+    tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
+
+    Examples
+    --------
+    >>> import numpy as np, koncord
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: np.concatenate([rng.normal(m, 1, (80, 3)) for m in held])
+    ...          for name, held in {"north": (0, 9), "south": (9, 18), "west": (0, 18)}.items()}
+    >>> clustering = koncord.FederatedClustering(aggregator=koncord.Consensus(), random_state=0).fit(sites)
+    >>> clustering.n_clusters_
+    3
+    """
+
+    name: ClassVar[str] = "consensus"
+    sends: ClassVar[tuple[Sent, ...]] = (
+        Sent(message="Leaves", field="counts", shape="n_leaves"),
+        Sent(message="Leaves", field="means", shape="n_leaves x n_features"),
+        Sent(message="Leaves", field="scatters", shape="n_leaves"),
+        Sent(message="Leaves", field="spread", shape="n_features"),
+        Sent(message="Leaves", field="axes", shape="at most 4 x n_features"),
+        Sent(message="Sums", field="counts", shape="global_k"),
+        Sent(message="Sums", field="sums", shape="global_k x n_features"),
+    )
+    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
+    replies: ClassVar[tuple[type[Any], ...]] = (Leaves, Sums)
+
+    def __init__(
+        self,
+        min_report: int = 20,
+        *,
+        n_rounds: int = 3,
+        max_clusters: int = 100,
+        slack: float = 0.02,
+        tol: float = 0.01,
+    ) -> None:
+        self.min_report = min_report
+        self.n_rounds = n_rounds
+        self.max_clusters = max_clusters
+        self.slack = slack
+        self.tol = tol
+
+    def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
+        check_count("min_report", self.min_report, owner=self)
+        check_count("n_rounds", self.n_rounds, owner=self, least=0)
+        check_count("max_clusters", self.max_clusters, owner=self)
+        check_number("slack", self.slack, owner=self, least=0)
+        check_number("tol", self.tol, owner=self, least=0)
+        return self._serve(n_features, rng)
+
+    def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
+        reports: dict[str, Leaves] = dict((yield Report(min_report=self.min_report)))
+        leaves = stacked(list(reports.values()), n_features)
+        if not len(leaves):
+            raise KoncordError(f"No client sent a leaf: each has fewer than {self.min_report} rows.")
+        clients = np.repeat(np.arange(len(reports)), [len(each) for each in reports.values()])
+        rows = np.bincount(clients, leaves.counts).astype(np.int64)
+        choice = self._choose(leaves, rows, rng)
+        centers = means_by_label(
+            leaves.means,
+            choice.labels,
+            leaves.counts.astype(float),
+            otherwise=np.zeros((choice.chosen.n_clusters, n_features)),
+        )
+        within = np.sqrt(cost_of(leaves, choice.labels) / leaves.counts.sum())
+        centers, shifts = yield from self._refined(centers, self.tol * float(within))
+        return Outcome(
+            centers=centers,
+            groups={client: nearest(each.means, centers) for client, each in reports.items()},
+            components={client: each.means for client, each in reports.items()},
+            info={
+                "choice": told(choice),
+                "stabilities": stabilities(leaves, clients, choice, rng),
+                "leaves": {client: len(each) for client, each in reports.items()},
+                "rounds": len(shifts),
+                "shifts": shifts,
+                "labels": "nearest",
+                "notes": notes(choice, self.max_clusters),
+            },
+        )
+
+    def _choose(self, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> Choice:
+        return choose(leaves, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
+
+    def _refined(self, centers: FloatArray, still: float) -> Generator[Refine, Replies, tuple[FloatArray, list[float]]]:
+        """Centers after the rounds, and how far the center that moved most moved in each."""
+        shifts: list[float] = []
+        while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > still):
+            replies = yield Refine(centers=centers, min_report=self.min_report)
+            if not replies:
+                break
+            before, centers = centers, moved(centers, replies)
+            gaps = centers - before
+            shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
+        return centers, shifts
+
+
+def told(choice: Choice) -> dict[str, Any]:
+    """The choice for a reader, as JSON values."""
+    return {
+        "chosen": asdict(choice.chosen),
+        "runner_up": None if choice.runner_up is None else asdict(choice.runner_up),
+        "candidates": [asdict(each) for each in choice.candidates],
+        "separation_by_chance": choice.separation_by_chance,
+        "gap_by_chance": choice.gap_by_chance,
+    }
+
+
+def notes(choice: Choice, max_clusters: int) -> list[str]:
+    if 1 < choice.chosen.n_clusters == max_clusters:
+        return [f"The number of clusters is the largest that was looked at, {max_clusters}: there may be more."]
+    return []
