@@ -3,13 +3,20 @@
 KoncordError
 ├── TableError             a file that cannot be read as a table of numbers
 │   └── TableArgumentError the file, column or array asked for is not there: also a ValueError
+├── FetchError             a data set whose public source does not give it
 ├── MissingExtra           an optional part of koncord that is not installed
 ├── MessageError           bytes that are not a message of the protocol
+│   ├── BadReply           a reply that is not what its site was asked for
+│   └── BudgetSpent        a question that a site's privacy budget has nothing left for
+├── TooFewSites            fewer sites answered than the run needs; it can be resumed
+├── CheckpointError        a file of a run that cannot be gone on from
 ├── DisclosureRefused      a method that sends rows, without the caller's leave
 └── ModelFileError         a file that is no saved model
 
 Arguments a caller got wrong are `ValueError` or `TypeError`; the sentence names the argument and its owner.
 """
+
+from collections.abc import Mapping
 
 
 class KoncordError(Exception):
@@ -24,6 +31,10 @@ class TableArgumentError(TableError, ValueError):
     """An argument that does not fit the table: a file, a column or an array that is not there."""
 
 
+class FetchError(KoncordError):
+    """A data set that could not be fetched: no connection, another answer than the file, or rows that are not its."""
+
+
 class MissingExtra(KoncordError):
     """Something needs an optional dependency that is not installed."""
 
@@ -33,6 +44,33 @@ class MissingExtra(KoncordError):
 
 class MessageError(KoncordError):
     """A message that is malformed, or not one the protocol allows at this point."""
+
+
+class BadReply(MessageError):
+    """A reply of a site that is malformed or not what it was asked for; the site is set aside."""
+
+    def __init__(self, site: str, reason: str) -> None:
+        super().__init__(f"Site {site!r} is set aside: {reason}")
+        self.site, self.reason = site, reason
+
+
+class BudgetSpent(MessageError):
+    """A site was asked for more than its privacy budget was divided over."""
+
+
+class TooFewSites(KoncordError):
+    """Fewer sites answered an exchange than the run needs."""
+
+    def __init__(self, exchange: int, answered: int, wanted: int, missing: Mapping[str, str]) -> None:
+        why = "; ".join(f"{site}: {reason}" for site, reason in missing.items())
+        super().__init__(
+            f"{answered} sites answered exchange {exchange}; the run needs at least {wanted} and stops here "
+            f"({why or 'no site was asked'})."
+        )
+
+
+class CheckpointError(KoncordError):
+    """What a run kept on disk is damaged, or belongs to another run."""
 
 
 class DisclosureRefused(KoncordError):

@@ -14,6 +14,7 @@ from koncord.federate.inprocess import InProcess
 from koncord.federate.link import Local, Outcome, run_rounds
 from koncord.federate.lloyd import kmeans
 from koncord.federate.site import Site, client_stream
+from koncord.federate.wire import pack, unpack
 from koncord.types import LocalEstimate
 
 
@@ -64,10 +65,14 @@ class Recording(InProcess):
         super().__init__(sites)
         self.exchanges = []
 
-    def exchange(self, round_, down, replies):
-        ups = super().exchange(round_, down, replies)
-        self.exchanges += [Exchange(round_, client, down[client], up) for client, up in ups.items()]
-        return ups
+    def exchange_all(self, asked):
+        received = super().exchange_all(asked)
+        self.exchanges += [
+            Exchange(each.round_, client, each.down[client], up)
+            for each, replies in zip(asked, received, strict=True)
+            for client, up in replies.items()
+        ]
+        return received
 
 
 @pytest.fixture
@@ -180,6 +185,16 @@ def same_result():
         }
 
     return check
+
+
+@pytest.fixture
+def carried():
+    """A message after its way over the wire, where its rules are checked."""
+
+    def carry(message):
+        return unpack(pack(message), [type(message)])[0]
+
+    return carry
 
 
 @pytest.fixture

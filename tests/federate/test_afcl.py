@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from koncord.errors import DisclosureRefused, KoncordError
+from koncord.errors import DisclosureRefused, KoncordError, MessageError
 from koncord.federate.afcl import (
     AFCL,
     Bounds,
@@ -271,19 +271,19 @@ def test_wrong_parameters_are_refused_when_the_server_starts(wrong, sentence):
         AFCL(**{"n_seeds": 4, "allow_disclosure": True, **wrong}).server(("a",), 2, np.random.default_rng(0))
 
 
-def test_messages_must_fit_together():
-    with pytest.raises(ValueError, match="'lowest' must be finite and nowhere above 'highest'"):
+def test_messages_must_fit_together(carried):
+    with pytest.raises(ValueError, match="'lowest' must be nowhere above 'highest'"):
         Bounds(lowest=np.ones(2), highest=np.zeros(2))
-    with pytest.raises(ValueError, match="'lowest' and 'highest' must have one entry a column"):
-        Bounds(lowest=np.ones(2), highest=np.ones(3))
-    with pytest.raises(ValueError, match="'seeds' must be a matrix of finite numbers"):
-        Seeds(seeds=np.zeros(2))
+    with pytest.raises(MessageError, match=r"'highest' .* must have 1 for n_features; it has 3"):
+        carried(Bounds(lowest=np.ones(1), highest=np.ones(3)))
+    with pytest.raises(MessageError, match=r"'seeds' .* must be at most n_seeds x n_features"):
+        carried(Seeds(seeds=np.zeros(2)))
     good = {"winners": np.array([0]), "pulls": np.zeros((1, 2)), "counts": np.array([1])}
     per_seed = {"means": np.zeros((1, 2)), "distances": np.zeros(1)}
-    with pytest.raises(ValueError, match="'pulls' must be a matrix and 'winners' have one entry"):
-        Pulls(**{**good, **per_seed, "winners": np.array([0, 0])})
-    with pytest.raises(ValueError, match="must have one entry a seed"):
-        Pulls(**{**good, **per_seed, "distances": np.zeros(2)})
+    with pytest.raises(MessageError, match=r"'pulls' .* must have 2 for rows; it has 1"):
+        carried(Pulls(**{**good, **per_seed, "winners": np.array([0, 0])}))
+    with pytest.raises(MessageError, match=r"'distances' .* must have 1 for n_seeds; it has 2"):
+        carried(Pulls(**{**good, **per_seed, "distances": np.zeros(2)}))
     with pytest.raises(ValueError, match="'winners' must be indices of seeds"):
         Pulls(**{**good, **per_seed, "winners": np.array([1])})
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from koncord.errors import KoncordError
+from koncord.errors import KoncordError, MessageError
 from koncord.federate.fedkmeans import (
     Begin,
     FedKMeans,
@@ -184,15 +184,15 @@ def test_wrong_parameters_are_refused_when_the_server_starts(wrong):
         FedKMeans().server(("a",), 2, np.random.default_rng(0))
 
 
-def test_messages_must_fit_together():
-    with pytest.raises(ValueError, match="'counts' must have one number of rows a center"):
-        LocalMeans(centers=np.zeros((2, 3)), counts=np.array([1, 2, 3]))
-    with pytest.raises(ValueError, match="'counts' must have one number of rows a center"):
-        LocalMeans(centers=np.zeros((1, 3)), counts=np.array([-1]))
-    with pytest.raises(ValueError, match="'centers' must be a matrix of finite numbers"):
-        LocalMeans(centers=np.array([[np.inf]]), counts=np.array([1]))
-    with pytest.raises(ValueError, match="'centers' must be a matrix of finite numbers"):
-        Refine(centers=np.zeros(3), local_iters=1, min_count=1, drop_empty=True)
+def test_messages_must_fit_together(carried):
+    with pytest.raises(MessageError, match=r"'counts' .* must have 2 for at most global_k; it has 3"):
+        carried(LocalMeans(centers=np.zeros((2, 3)), counts=np.array([1, 2, 3])))
+    with pytest.raises(MessageError, match=r"'counts' .* must hold numbers from 0"):
+        carried(LocalMeans(centers=np.zeros((1, 3)), counts=np.array([-1])))
+    with pytest.raises(MessageError, match=r"'centers' .* must hold numbers from"):
+        carried(LocalMeans(centers=np.array([[np.inf]]), counts=np.array([1])))
+    with pytest.raises(MessageError, match=r"'centers' .* must be global_k x n_features"):
+        carried(Refine(centers=np.zeros(3), local_iters=1, min_count=1, drop_empty=True))
 
 
 def test_parameters_may_be_numbers_of_numpy(federate, six):

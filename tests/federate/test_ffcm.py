@@ -236,13 +236,13 @@ def test_wrong_parameters_are_refused_when_the_server_starts(wrong, sentence):
         FFCM(**{"n_clusters": 3, **wrong}).server(("a",), 2, np.random.default_rng(0))
 
 
-def test_messages_must_fit_together():
-    with pytest.raises(ValueError, match="'sums' must be a matrix and 'supports' have one entry for each of its rows"):
-        FuzzySums(sums=np.zeros((2, 3)), supports=np.zeros(3))
-    with pytest.raises(ValueError, match="finite, supports not below 0"):
-        FuzzySums(sums=np.zeros((1, 3)), supports=np.array([-1.0]))
-    with pytest.raises(ValueError, match="'centers' must be a matrix of finite numbers"):
-        Fuzzify(centers=np.zeros(3), fuzzifier=2.0, local_iters=1, min_count=2)
+def test_messages_must_fit_together(carried):
+    with pytest.raises(MessageError, match=r"'supports' .* must have 2 for global_k; it has 1"):
+        carried(FuzzySums(sums=np.zeros((2, 3)), supports=np.zeros(1)))
+    with pytest.raises(ValueError, match="'sums' must be 'supports' times centers"):
+        FuzzySums(sums=np.ones((1, 3)), supports=np.zeros(1))
+    with pytest.raises(MessageError, match=r"'centers' .* must be global_k x n_features"):
+        carried(Fuzzify(centers=np.zeros(3), fuzzifier=2.0, local_iters=1, min_count=2))
     with pytest.raises(MessageError, match=r"client 'b' sent sums of shape \(2, 3\); \(2, 2\) was expected"):
         gathered({"b": FuzzySums(sums=np.zeros((2, 3)), supports=np.zeros(2))}, (2, 2))
 

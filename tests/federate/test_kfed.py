@@ -176,10 +176,10 @@ def test_wrong_parameters_are_refused_when_the_server_starts(wrong):
         KFed().server(("a",), 2, np.random.default_rng(0))
 
 
-def test_a_message_must_be_a_matrix_of_numbers():
+def test_a_message_must_be_a_matrix_of_numbers(carried):
     for centers in (np.zeros(3), np.full((1, 2), np.nan)):
-        with pytest.raises(ValueError, match="'centers' must be a matrix of finite numbers"):
-            LocalCenters(centers=centers)
+        with pytest.raises(MessageError, match=r"'centers' of a message kfed.LocalCenters must"):
+            carried(LocalCenters(centers=centers))
     good = pack(LocalCenters(centers=np.empty((0, 4))))
     assert unpack(good, (LocalCenters,))[0].centers.shape == (0, 4)
     with pytest.raises(MessageError):

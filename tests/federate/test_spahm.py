@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from koncord.errors import KoncordError
+from koncord.errors import KoncordError, MessageError
 from koncord.federate.spahm import (
     SPAHM,
     Atoms,
@@ -304,10 +304,10 @@ def test_wrong_parameters_are_refused_when_the_server_starts(wrong):
         SPAHM(**wrong).server(("a",), 2, np.random.default_rng(0))
 
 
-def test_a_message_must_be_a_matrix_of_numbers():
+def test_a_message_must_be_a_matrix_of_numbers(carried):
     for atoms in (np.zeros(3), np.full((1, 2), np.inf)):
-        with pytest.raises(ValueError, match="'atoms' must be a matrix of finite numbers"):
-            Atoms(atoms=atoms)
+        with pytest.raises(MessageError, match=r"'atoms' of a message spahm.Atoms must"):
+            carried(Atoms(atoms=atoms))
 
 
 def test_parameters_may_be_numbers_of_numpy(federate, six):

@@ -9,21 +9,23 @@ rebuild every row, and the method needs it to. This is a benchmark, not a privat
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count, check_number, check_option
-from koncord.errors import DisclosureRefused
+from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.silhouette import nearest
+from koncord.federate.limits import SMALLEST_FLOAT, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
 from koncord.federate.lloyd import kpp, means_by_label, stacked
 from koncord.types import BoolArray, FloatArray, IntArray
 
 SMALLEST_REACH = 1e-4  # squared, in units of the scaled rows; as released
 CLOSEST = 1e-12  # centers no farther apart than this coincide
+FARTHEST = 1e50  # that a scaled row may lie from the cube: a client may join after the bounds were made
 RATE_ROOT = 7  # of the ratio of two features' pulls; as released
 
 # --- messages ---
@@ -38,44 +40,38 @@ class SendBounds:
 class Bounds:
     """Client to server: least and largest value of every column."""
 
-    lowest: FloatArray  # (n_features,)
-    highest: FloatArray  # (n_features,)
+    lowest: Annotated[FloatArray, Array("n_features")]
+    highest: Annotated[FloatArray, Array("n_features")]
 
     def __post_init__(self) -> None:
-        if self.lowest.ndim != 1 or self.lowest.shape != self.highest.shape:
-            raise ValueError("'lowest' and 'highest' must have one entry a column.")
-        if not np.isfinite([self.lowest, self.highest]).all() or (self.lowest > self.highest).any():
-            raise ValueError("'lowest' must be finite and nowhere above 'highest'.")
+        if (self.lowest > self.highest).any():
+            raise ValueError("'lowest' must be nowhere above 'highest'.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSeeds:
     """Server to client: scale your rows by these bounds and send seeds."""
 
-    lowest: FloatArray  # (n_features,)
-    widths: FloatArray  # (n_features,)
-    n_seeds: int
+    lowest: Annotated[FloatArray, Array("n_features")]
+    widths: Annotated[FloatArray, Array("n_features", least=SMALLEST_FLOAT)]
+    n_seeds: Annotated[int, Number(least=1, size="n_seeds")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeds:
     """Client to server: scaled rows drawn by k-means++."""
 
-    seeds: FloatArray  # (at most n_seeds, n_features)
-
-    def __post_init__(self) -> None:
-        if self.seeds.ndim != 2 or not np.isfinite(self.seeds).all():
-            raise ValueError("'seeds' must be a matrix of finite numbers.")
+    seeds: Annotated[FloatArray, Array("at most n_seeds", "n_features")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
     """Server to client: the seeds; say how each of your rows pulls the one that wins it."""
 
-    seeds: FloatArray  # (n_seeds, n_features)
-    rates: FloatArray  # (n_features,) eta
-    lowest: FloatArray  # (n_features,)
-    widths: FloatArray  # (n_features,)
+    seeds: Annotated[FloatArray, Array("n_seeds", "n_features")]
+    rates: Annotated[FloatArray, Array("n_features", least=0)]  # eta
+    lowest: Annotated[FloatArray, Array("n_features")]
+    widths: Annotated[FloatArray, Array("n_features", least=SMALLEST_FLOAT)]
     by_wins: bool  # whether distances count in proportion to a seed's wins so far
 
 
@@ -83,18 +79,14 @@ class Pull:
 class Pulls:
     """Client to server: for every row the seed that won it and its pull; for every seed a summary of its rows."""
 
-    winners: IntArray  # (n_samples,)
-    pulls: FloatArray  # (n_samples, n_features) rates * (row - seed)
-    counts: IntArray  # (n_seeds,)
-    means: FloatArray  # (n_seeds, n_features) of the rows a seed won; the seed itself if none
-    distances: FloatArray  # (n_seeds,) mean distance of these rows to their mean; 0 if none
+    winners: Annotated[IntArray, Array("rows", least=0)]
+    pulls: Annotated[FloatArray, Array("rows", "n_features")]  # rates * (row - seed)
+    counts: Annotated[IntArray, Array("n_seeds", least=0, total="rows")]
+    means: Annotated[FloatArray, Array("n_seeds", "n_features")]  # of the rows a seed won; the seed itself if none
+    distances: Annotated[FloatArray, Array("n_seeds", least=0)]  # mean, of these rows to their mean; 0 if none
 
     def __post_init__(self) -> None:
-        if self.pulls.ndim != 2 or self.winners.shape != self.pulls.shape[:1]:
-            raise ValueError("'pulls' must be a matrix and 'winners' have one entry for each of its rows.")
-        if not self.counts.shape == self.distances.shape == self.means.shape[:1]:
-            raise ValueError("'counts', 'means' and 'distances' must have one entry a seed.")
-        if len(self.winners) and not 0 <= self.winners.min() <= self.winners.max() < len(self.counts):
+        if self.winners.max() >= len(self.counts):
             raise ValueError("'winners' must be indices of seeds.")
 
 
@@ -122,15 +114,26 @@ def send_bounds(local: Local, state: None, down: SendBounds) -> tuple[None, Boun
     return None, Bounds(lowest=local.X.min(axis=0), highest=local.X.max(axis=0))
 
 
+def in_the_cube(X: FloatArray, down: SendSeeds | Pull) -> FloatArray:
+    """Rows scaled by the bounds of the clients; `MessageError` for bounds under which rows are no numbers."""
+    with np.errstate(over="ignore"):
+        scaled: FloatArray = (X - down.lowest) / down.widths
+    if not np.abs(scaled).max() <= FARTHEST:
+        raise MessageError("a client of AFCL was sent bounds that are not those of any rows.")
+    return scaled
+
+
 def send_seeds(local: Local, state: None, down: SendSeeds) -> tuple[None, Seeds]:
-    X = (local.X - down.lowest) / down.widths
+    X = in_the_cube(local.X, down)
     return None, Seeds(seeds=X[kpp(X, down.n_seeds, local.rng)])
 
 
 def pull(local: Local, state: Wins | None, down: Pull) -> tuple[Wins, Pulls]:
     """Find the seed that wins each row and send the pull of every row on it."""
-    X = (local.X - down.lowest) / down.widths
+    X = in_the_cube(local.X, down)
     k = len(down.seeds)
+    if state is not None and len(state.counts) != k:
+        raise MessageError(f"a client of AFCL was sent {k} seeds after {len(state.counts)}.")
     wins = np.ones(k, dtype=np.int64) if state is None else state.counts
     winners = winners_of(X, down.seeds, wins if down.by_wins else None)
     counts = np.bincount(winners, minlength=k)
@@ -407,6 +410,7 @@ class AFCL(Aggregator):
                 for client, up in replies.items()
                 if isinstance(up, Pulls)
             }
+            is_answering &= np.array([client in replies for client in clients])  # a missing client is a silent one
             is_used, weights, answers = take_part(is_answering, answers)
             if not is_used.any():
                 continue

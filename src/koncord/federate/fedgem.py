@@ -10,18 +10,20 @@ the mean of a group.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.cluster import kmeans_plusplus
 
 from koncord._random import draw_seed
 from koncord._validation import check_count, check_number, check_option
+from koncord.errors import KoncordError, MessageError
 from koncord.estimate.kmeans import means_of
 from koncord.estimate.search import split_rows
 from koncord.estimate.silhouette import HeldOut
 from koncord.federate.balls import group, move_together
-from koncord.federate.link import Aggregator, Local, Outcome, Replies, Sent, Server
+from koncord.federate.limits import LARGEST, Array, Word
+from koncord.federate.link import Aggregator, Batch, Local, Outcome, Sent, Server
 from koncord.federate.released import released_final_means, released_move
 from koncord.types import FloatArray, IntArray
 
@@ -40,60 +42,66 @@ NO_MASS = 1e-12
 class Start:
     """Server to client: take your first means and one EM step from them."""
 
-    start: str  # "counts": k-means++ with the local k; "means": those of phase 1; "given": the means below
-    radius: str
+    start: Annotated[str, Word("counts", "means", "given")]  # k-means++ with the local k; phase 1; the means below
+    radius: Annotated[str, Word("program", "exact", "released")]
     holds_out: bool  # leave out the rows that will judge candidates
-    means: FloatArray | None  # (local_k, n_features)
+    means: Annotated[FloatArray | None, Array("at most local_k", "n_features")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """Server to client: one EM step from these means."""
 
-    means: FloatArray  # (local_k, n_features)
-    radius: str
+    means: Annotated[FloatArray, Array("at most local_k", "n_features")]
+    radius: Annotated[str, Word("program", "exact", "released")]
+    holds_out: bool = False  # leave out the rows that judge candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """Server to client: one EM step from these means, the last; send the radii that group components."""
 
-    means: FloatArray  # (local_k, n_features)
-    spread_of: str  # smallest distance between means "before" or "after" the step
+    means: Annotated[FloatArray, Array("at most local_k", "n_features")]
+    spread_of: Annotated[str, Word("before", "after")]  # the step: smallest distance between means
+    holds_out: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """Server to client: several global models, one after the other; score each on the rows you held out."""
 
-    centers: FloatArray  # (sum of sizes, n_features)
-    sizes: IntArray  # (n_models,)
+    centers: Annotated[FloatArray, Array("judged_k", "n_features")]  # judged_k is the sum of sizes
+    sizes: Annotated[IntArray, Array("n_models", least=1, most=LARGEST["global_k"])]
+
+    def __post_init__(self) -> None:
+        if self.sizes.sum() != len(self.centers):
+            raise ValueError("'sizes' must sum to the number of centers.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balls:
     """Client to server: one ball for each local component."""
 
-    means: FloatArray  # (local_k, n_features)
-    radii: FloatArray  # (local_k,); in the last round the square of the radius for upsilon = 1
+    means: Annotated[FloatArray, Array("at most local_k", "n_features")]
+    radii: Annotated[
+        FloatArray, Array("at most local_k", least=0, most=np.inf)
+    ]  # in the last round the square of the radius for upsilon = 1
 
     def __post_init__(self) -> None:
-        if self.means.ndim != 2 or self.radii.shape != self.means.shape[:1]:
-            raise ValueError("'radii' must have one entry for each row of 'means'.")
-        if not np.isfinite(self.means).all() or not (self.radii >= 0).all():
-            raise ValueError("'means' must be finite and 'radii' not negative.")
+        if len(self.radii) > 1 and np.maximum.reduce(self.radii) == np.inf:
+            raise ValueError("'radii' may be infinite for a single component only.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Client to server: mean silhouette of the held-out rows under each model, 0 where there is none."""
 
-    scores: FloatArray  # (n_models,)
+    scores: Annotated[FloatArray, Array("n_models", least=-1, most=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A client's state: the rows it leaves out of the fit. It stays at the client."""
+    """A client's state: the rows that judge candidates, left out of the fit of these. It stays at the client."""
 
     rows: IntArray
 
@@ -102,15 +110,16 @@ class Held:
 
 
 def start_step(local: Local, state: Held | None, down: Start) -> tuple[Held, Balls]:
-    n = len(local.X)
-    held = split_rows(n, HOLDOUT, local.rng, owner="FedGEM")[1] if down.holds_out else np.empty(0, dtype=np.int64)
-    fitted = fitted_rows(local, Held(rows=held))
-    means = first_means(fitted, local, down)
-    return Held(rows=held), em_ball_step(fitted, means, down.radius)
+    if down.holds_out:
+        state = Held(rows=split_rows(len(local.X), HOLDOUT, local.rng, owner="FedGEM")[1])
+    state = state or Held(rows=np.empty(0, dtype=np.int64))
+    fitted = fitted_rows(local, state, holds_out=down.holds_out)
+    means = with_enough_rows(fitted, first_means(fitted, local, down), local.min_report)
+    return state, em_ball_step(fitted, means, down.radius)
 
 
-def fitted_rows(local: Local, state: Held) -> FloatArray:
-    return np.delete(local.X, state.rows, axis=0) if len(state.rows) else local.X
+def fitted_rows(local: Local, state: Held, *, holds_out: bool) -> FloatArray:
+    return np.delete(local.X, state.rows, axis=0) if holds_out else local.X
 
 
 def first_means(X: FloatArray, local: Local, down: Start) -> FloatArray:
@@ -124,25 +133,57 @@ def first_means(X: FloatArray, local: Local, down: Start) -> FloatArray:
     return np.asarray(seeds[is_new], dtype=float)
 
 
-def move_step(local: Local, state: Held, down: Move) -> tuple[Held, Balls]:
-    return state, em_ball_step(fitted_rows(local, state), down.means, down.radius)
+def with_enough_rows(X: FloatArray, means: FloatArray, min_report: int) -> FloatArray:
+    """The means whose components get the mass of at least `min_report` rows in an EM step: no row is more of a mean.
+
+    The lightest component is left out, its rows go to the others, and so on until all have enough. A table with fewer
+    rows keeps none.
+    """
+    if len(X) < min_report:
+        return means[:0]
+    while min_report > 1 and len(means) > 1:
+        masses = shares_of(X - means.mean(axis=0), means - means.mean(axis=0)).sum(axis=1)
+        if masses.min() >= min_report:
+            break
+        means = np.delete(means, masses.argmin(), axis=0)
+    return means
 
 
-def finish_step(local: Local, state: Held, down: Finish) -> tuple[Held, Balls]:
-    X = fitted_rows(local, state)
-    means, _ = em_step(X, down.means)
-    closest = smallest_distance(means if down.spread_of == "after" else down.means)
+def move_step(local: Local, state: Held | None, down: Move) -> tuple[Held, Balls]:
+    state = started(state, down)
+    X = fitted_rows(local, state, holds_out=down.holds_out)
+    return state, em_ball_step(X, with_enough_rows(X, down.means, local.min_report), down.radius)
+
+
+def started(state: Held | None, down: Move | Finish | Judge) -> Held:
+    if state is None:
+        raise MessageError(f"a client of FedGEM was sent {type(down).__name__} before Start.")
+    return state
+
+
+def finish_step(local: Local, state: Held | None, down: Finish) -> tuple[Held, Balls]:
+    state = started(state, down)
+    X = fitted_rows(local, state, holds_out=down.holds_out)
+    before = with_enough_rows(X, down.means, local.min_report)
+    if not len(before):
+        return state, Balls(means=before, radii=np.empty(0))
+    means, _ = em_step(X, before)
+    closest = smallest_distance(means if down.spread_of == "after" else before)
     return state, Balls(means=means, radii=np.full(len(means), closest * len(means) / np.sqrt(len(X))))
 
 
-def judge_step(local: Local, state: Held, down: Judge) -> tuple[Held, Judgement]:
+def judge_step(local: Local, state: Held | None, down: Judge) -> tuple[Held, Judgement]:
+    state = started(state, down)
     held = HeldOut(local.X, state.rows)
     models = np.split(down.centers, np.cumsum(down.sizes)[:-1])
-    scores = [held.score_nearest(centers) if len(state.rows) else np.nan for centers in models]
+    is_told = len(state.rows) >= local.min_report
+    scores = [held.score_nearest(centers) if is_told else np.nan for centers in models]
     return state, Judgement(scores=np.nan_to_num(scores, nan=0.0))
 
 
 def em_ball_step(X: FloatArray, means: FloatArray, radius: str) -> Balls:
+    if not len(means):
+        return Balls(means=means, radii=np.empty(0))
     moved, variances = em_step(X, means)
     steps = ((moved - means) ** 2).sum(axis=1)
     return Balls(means=moved, radii=RADII[radius](steps, variances))
@@ -152,11 +193,7 @@ def em_step(X: FloatArray, means: FloatArray) -> tuple[FloatArray, FloatArray]:
     """One EM step of unit Gaussians with equal weights: new means, and the mean squared distance to them (v)."""
     origin = means.sum(axis=0) / len(means)
     Z, centers = X - origin, means - origin
-    share = centers @ Z.T  # (local_k, n_samples)
-    share -= 0.5 * np.vecdot(centers, centers)[:, None]
-    share -= share.max(axis=0)
-    np.exp(share, share)
-    share /= share.sum(axis=0)
+    share = shares_of(Z, centers)
     masses = share.sum(axis=1)
     is_empty = masses <= NO_MASS
     masses[is_empty] = 1.0
@@ -165,6 +202,16 @@ def em_step(X: FloatArray, means: FloatArray) -> tuple[FloatArray, FloatArray]:
     moved[is_empty] = centers[is_empty]
     variances[is_empty] = 0.0
     return moved + origin, np.maximum(variances, 0.0)
+
+
+def shares_of(Z: FloatArray, centers: FloatArray) -> FloatArray:
+    """What each unit Gaussian with equal weights has of each row, (local_k, n_samples)."""
+    share: FloatArray = centers @ Z.T
+    share -= 0.5 * np.vecdot(centers, centers)[:, None]
+    share -= share.max(axis=0)
+    np.exp(share, share)
+    share /= share.sum(axis=0)
+    return share
 
 
 # The radius of a ball from D = |M - theta|^2, the squared step, and v, the mean squared distance of the rows to M.
@@ -188,6 +235,8 @@ def smallest_distance(means: FloatArray) -> float:
 
 def gather(balls: Mapping[str, Balls]) -> tuple[FloatArray, FloatArray, IntArray]:
     """Centers, radii and the client's position of all balls, in client order."""
+    if not any(len(b.radii) for b in balls.values()):
+        raise KoncordError("No client sent a component: each has fewer rows than it reports at least.")
     clients = np.repeat(np.arange(len(balls)), [len(b.radii) for b in balls.values()])
     return np.concatenate([b.means for b in balls.values()]), np.concatenate([b.radii for b in balls.values()]), clients
 
@@ -196,9 +245,28 @@ def by_client(rows: Any, clients: IntArray, names: Sequence[str]) -> dict[str, A
     return {name: rows[clients == at] for at, name in enumerate(names)}
 
 
+def longest_step(before: Mapping[str, FloatArray], after: Mapping[str, FloatArray]) -> float:
+    """Farthest that a mean moved; infinite if one came or went."""
+    if any(len(means) != len(before.get(client, ())) for client, means in after.items()):
+        return float("inf")
+    return max(float(np.sqrt(((after[c] - before[c]) ** 2).sum(axis=1)).max(initial=0.0)) for c in after)
+
+
 def centers_of(means: FloatArray, groups: IntArray) -> FloatArray:
     """A global center is the plain mean of the members of its group."""
     return means_of(means, groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What the server knows after the last EM step."""
+
+    balls: Mapping[str, Balls]  # final, of the clients that took the last step
+    n_rounds: int
+    clients: tuple[str, ...]  # that took part in any round
+
+
+Training = Generator[Any, Any, Trained]
 
 
 class FedGEM(Aggregator):
@@ -234,8 +302,8 @@ class FedGEM(Aggregator):
 
     name: ClassVar[str] = "fedgem"
     sends: ClassVar[tuple[Sent, ...]] = (
-        Sent(message="Balls", field="means", shape="local_k x n_features"),
-        Sent(message="Balls", field="radii", shape="local_k"),
+        Sent(message="Balls", field="means", shape="at most local_k x n_features"),
+        Sent(message="Balls", field="radii", shape="at most local_k"),
         Sent(message="Judgement", field="scores", shape="number of candidates for upsilon"),
     )
     client_steps: ClassVar[Mapping[type[Any], Any]] = {
@@ -273,41 +341,58 @@ class FedGEM(Aggregator):
         info: dict[str, Any] = {"variant": self.variant, "label_rule": "nearest"}
         upsilon = self.upsilon
         if upsilon is None:
-            upsilon, info["candidates"] = yield from self._choose_upsilon(clients, n_features)
-        balls, n_rounds = yield from self._train(clients, n_features, holds_out=False)
+            upsilon, info["candidates"], trained = yield from self._choose_upsilon(clients, n_features)
+        else:
+            trained = yield from self._train(clients, n_features, holds_out=False)
+        balls = trained.balls
         means, groups, all_meet = self._conclude(balls, upsilon)
         positions = gather(balls)[2]
-        info |= {"upsilon": upsilon, "n_rounds": n_rounds, "all_balls_meet": all_meet}
-        if all_meet and len(clients) > 1:
+        info |= {"upsilon": upsilon, "n_rounds": trained.n_rounds, "all_balls_meet": all_meet}
+        if all_meet and len(balls) > 1:
             info["note"] = "All final balls meet, so the order of the pairs alone decides the groups."
         return Outcome(
             centers=centers_of(means, groups),
-            groups=by_client(groups, positions, clients),
-            components=by_client(means, positions, clients),
+            groups=by_client(groups, positions, list(balls)),
+            components=by_client(means, positions, list(balls)),
             info=info,
         )
 
-    def _train(
-        self, clients: tuple[str, ...], n_features: int, *, holds_out: bool
-    ) -> Generator[Any, Replies, tuple[Mapping[str, Balls], int]]:
-        """All rounds and the last EM step; the final balls, and the rounds it took."""
+    def _train(self, clients: tuple[str, ...], n_features: int, *, holds_out: bool) -> Training:
+        """All rounds and the last EM step.
+
+        A client that is missing from a round has no balls in it, and goes on from its last means when it is back. One
+        that never started starts when it comes; one that is missing from the last step is in no group.
+        """
         is_released = self.variant == "released"
         radius = "released" if is_released else self.radius
-        balls: Mapping[str, Balls] = yield self._starts(clients, n_features, radius, holds_out)
+        starts = self._starts(clients, n_features, radius, holds_out)
+        balls: Mapping[str, Balls] = yield starts
         means = self._server_step(balls)
-        n_more = self.n_rounds if is_released else max(self.n_rounds - 1, 0)
+        n_more = self.n_rounds if is_released else self._n_moves()
         n_rounds = 1
         for _ in range(n_more):
-            before = np.concatenate(list(means.values()))
-            balls = yield {client: Move(means=means[client], radius=radius) for client in clients}
-            means = self._server_step(balls)
+            before = means
+            balls = yield {
+                client: Move(means=means[client], radius=radius, holds_out=holds_out)
+                if client in means
+                else starts[client]
+                for client in clients
+            }
+            means = {**means, **self._server_step(balls)}
             n_rounds += 1
-            step = np.concatenate(list(means.values())) - before
-            if is_released and np.sqrt((step**2).sum(axis=1)).max() <= RELEASED_TOLERANCE:
+            if is_released and longest_step(before, means) <= RELEASED_TOLERANCE:
                 break
         spread_of = "before" if is_released else "after"
-        final = yield {client: Finish(means=means[client], spread_of=spread_of) for client in clients}
-        return final, n_rounds
+        final = yield {
+            client: Finish(means=means[client], spread_of=spread_of, holds_out=holds_out)
+            for client in clients
+            if client in means
+        }
+        return Trained(balls=final, n_rounds=n_rounds, clients=tuple(client for client in clients if client in means))
+
+    def _n_moves(self) -> int:
+        """EM steps of the corrected variant between the first and the last one."""
+        return max(self.n_rounds - 1, 0)
 
     def _starts(self, clients: tuple[str, ...], n_features: int, radius: str, holds_out: bool) -> dict[str, Start]:
         if isinstance(self.start, str):
@@ -341,15 +426,33 @@ class FedGEM(Aggregator):
 
     def _choose_upsilon(
         self, clients: tuple[str, ...], n_features: int
-    ) -> Generator[Any, Replies, tuple[float, list[dict[str, float]]]]:
-        """The candidate whose global model has the largest silhouette of the clients' held-out rows."""
-        balls, _ = yield from self._train(clients, n_features, holds_out=True)
+    ) -> Generator[Any, Any, tuple[float, list[dict[str, float]], Trained]]:
+        """The candidate whose global model has the largest silhouette of the clients' held-out rows.
+
+        Also how the candidates fared, and the fit to all rows. Neither fit needs the other, so the two share their
+        exchanges where both take as many.
+        """
+        trial = self._train(clients, n_features, holds_out=True)
+        full = self._train(clients, n_features, holds_out=False)
+        if self.variant == "released":
+            best, table = yield from self._judge((yield from trial))
+            return best, table, (yield from full)
+        n_exchanges = self._n_moves() + 2
+        tried, trained = yield from side_by_side(trial, full, n_exchanges)
+        best, table = yield from self._judge(tried, n_exchanges + 1)
+        return best, table, trained
+
+    def _judge(
+        self, tried: Trained, round_: int | None = None
+    ) -> Generator[Any, Any, tuple[float, list[dict[str, float]]]]:
+        """The best candidate for upsilon, and how all of them fared."""
         models = []
         for upsilon in UPSILONS:
-            means, groups, _ = self._conclude(balls, upsilon)
+            means, groups, _ = self._conclude(tried.balls, upsilon)
             models.append(centers_of(means, groups))
         sizes = np.array([len(model) for model in models])
-        judgements = yield Judge(centers=np.concatenate(models), sizes=sizes)
+        down = dict.fromkeys(tried.clients, Judge(centers=np.concatenate(models), sizes=sizes))
+        judgements = (yield down) if round_ is None else (yield Batch(parts=((round_, down),)))[0]
         scores = np.sum([judgement.scores for judgement in judgements.values()], axis=0)
         best = min(range(len(UPSILONS)), key=lambda at: (-scores[at], sizes[at], at))
         table = [
@@ -357,3 +460,17 @@ class FedGEM(Aggregator):
             for upsilon, size, score in zip(UPSILONS, sizes, scores, strict=True)
         ]
         return UPSILONS[best], table
+
+
+def side_by_side(trial: Training, full: Training, n_exchanges: int) -> Generator[Any, Any, tuple[Trained, Trained]]:
+    """Both trainings in the same `n_exchanges`; the rounds of `full` are numbered as if it came after the judgement."""
+    downs: list[Any] = [next(trial), next(full)]
+    ends: list[Any] = [None, None]
+    for round_ in range(1, n_exchanges + 1):
+        replies = yield Batch(parts=((round_, downs[0]), (n_exchanges + 1 + round_, downs[1])))
+        for at, training in enumerate((trial, full)):
+            try:
+                downs[at] = training.send(replies[at])
+            except StopIteration as finished:
+                ends[at] = finished.value
+    return ends[0], ends[1]

@@ -5,7 +5,7 @@ Reference: S. Garst, M. Reinders, "Federated K-means clustering", 2023, arXiv 23
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 from koncord._validation import check_count, check_number
 from koncord.errors import KoncordError
 from koncord.estimate.silhouette import nearest
+from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
 from koncord.federate.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked
 from koncord.types import FloatArray, IntArray
@@ -25,49 +26,40 @@ from koncord.types import FloatArray, IntArray
 class Begin:
     """Server to client: cluster your rows from seeds of your own and send the means."""
 
-    n_clusters: int
-    local_iters: int  # passes of Lloyd
-    min_count: int  # rows a center must be the mean of to be sent
+    n_clusters: Annotated[int, Number(least=1, size="global_k")]
+    local_iters: Annotated[int, Number(least=1, most=100_000)]  # passes of Lloyd
+    min_count: Annotated[int, Number(least=0, most=LARGEST["rows"])]  # rows a center must be the mean of to be sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refine:
     """Server to client: the global centers; move them over your rows and send the means."""
 
-    centers: FloatArray  # (global_k, n_features)
-    local_iters: int
-    min_count: int
+    centers: Annotated[FloatArray, Array("global_k", "n_features")]
+    local_iters: Annotated[int, Number(least=1, most=100_000)]
+    min_count: Annotated[int, Number(least=0, most=LARGEST["rows"])]
     drop_empty: bool  # leave out centers that attract no row before the first pass
-
-    def __post_init__(self) -> None:
-        if self.centers.ndim != 2 or not np.isfinite(self.centers).all():
-            raise ValueError("'centers' must be a matrix of finite numbers.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalMeans:
     """Client to server: means of local clusters and how many rows each is the mean of; possibly none."""
 
-    centers: FloatArray  # (at most global_k, n_features)
-    counts: IntArray  # (at most global_k,)
-
-    def __post_init__(self) -> None:
-        if self.centers.ndim != 2 or not np.isfinite(self.centers).all():
-            raise ValueError("'centers' must be a matrix of finite numbers.")
-        if self.counts.shape != self.centers.shape[:1] or (self.counts < 0).any():
-            raise ValueError("'counts' must have one number of rows a center.")
+    centers: Annotated[FloatArray, Array("at most global_k", "n_features")]
+    counts: Annotated[IntArray, Array("at most global_k", least=0, total="rows")]
 
 
 # --- client steps ---
 
 
 def begin(local: Local, state: None, down: Begin) -> tuple[None, LocalMeans]:
-    """Cluster from k-means++ seeds, into no more clusters than can have `min_count` rows."""
-    k = min(down.n_clusters, len(local.X) // max(down.min_count, 1))
+    """Cluster from k-means++ seeds, into no more clusters than can have enough rows."""
+    least = max(down.min_count, local.min_report)
+    k = min(down.n_clusters, len(local.X) // least)
     if k == 0:
         return None, LocalMeans(centers=np.empty((0, local.X.shape[1])), counts=np.empty(0, dtype=np.int64))
     seeds = local.X[kpp(local.X, k, local.rng)]
-    return None, large_enough(lloyd(local.X, seeds, max_iter=down.local_iters), down.min_count)
+    return None, large_enough(lloyd(local.X, seeds, max_iter=down.local_iters), least)
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, LocalMeans]:
@@ -75,7 +67,9 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, LocalMeans]:
     start = down.centers
     if down.drop_empty:
         start = start[np.unique(nearest(local.X, start))]
-    return None, large_enough(lloyd(local.X, start, max_iter=down.local_iters), down.min_count)
+    floor = local.min_report if local.min_report > 1 else 0  # without a floor, an empty center may be sent
+    least = max(down.min_count, floor)
+    return None, large_enough(lloyd(local.X, start, max_iter=down.local_iters), least)
 
 
 def large_enough(found: Partition, min_count: int) -> LocalMeans:

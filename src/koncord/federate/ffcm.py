@@ -6,14 +6,15 @@ arXiv 2201.07316. Fuzzy c-means is that of Bezdek (1981).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from koncord._validation import check_count, check_number, check_option
+from koncord._validation import LARGEST_VALUE, check_count, check_number, check_option
 from koncord.errors import KoncordError, MessageError
 from koncord.federate import fedkmeans
+from koncord.federate.limits import LARGEST, LARGEST_FLOAT, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
 from koncord.federate.lloyd import MAX_PASSES, check_n_clusters, kmeans, lloyd
 from koncord.types import BoolArray, FloatArray
@@ -32,28 +33,22 @@ MOST_WEIGHT = 0.95
 class Fuzzify:
     """Server to client: the global centers; move them by fuzzy memberships of your rows."""
 
-    centers: FloatArray  # (global_k, n_features)
-    fuzzifier: float
-    local_iters: int | None  # passes, None until the memberships settle
-    min_count: int  # rows that must share the weight of a center for it to be sent
-
-    def __post_init__(self) -> None:
-        if self.centers.ndim != 2 or not np.isfinite(self.centers).all():
-            raise ValueError("'centers' must be a matrix of finite numbers.")
+    centers: Annotated[FloatArray, Array("global_k", "n_features")]
+    fuzzifier: Annotated[float, Number(least=1 + 1e-9)]
+    local_iters: Annotated[int | None, Number(least=1, most=100_000)]  # passes, None until the memberships settle
+    min_count: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows that must share the weight of a center
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzySums:
     """Client to server: for every global center the local one times its support, and the support; 0 where withheld."""
 
-    sums: FloatArray  # (global_k, n_features)
-    supports: FloatArray  # (global_k,)
+    sums: Annotated[FloatArray, Array("global_k", "n_features", least=-LARGEST_FLOAT, most=LARGEST_FLOAT)]
+    supports: Annotated[FloatArray, Array("global_k", least=0, total="rows")]
 
     def __post_init__(self) -> None:
-        if self.sums.ndim != 2 or self.supports.shape != self.sums.shape[:1]:
-            raise ValueError("'sums' must be a matrix and 'supports' have one entry for each of its rows.")
-        if not (np.isfinite(self.sums).all() and np.isfinite(self.supports).all() and (self.supports >= 0).all()):
-            raise ValueError("'sums' and 'supports' must be finite, supports not below 0.")
+        if (np.abs(self.sums) > LARGEST_VALUE * self.supports[:, None]).any():
+            raise ValueError(f"'sums' must be 'supports' times centers of at most {LARGEST_VALUE:g}.")
 
 
 # --- client steps ---
@@ -66,7 +61,7 @@ def fuzzify(local: Local, state: None, down: Fuzzify) -> tuple[None, FuzzySums]:
     else:
         centers, shares = passes(local.X, down.centers, down.fuzzifier, down.local_iters)
         supports = shares.sum(axis=0)
-    sent = stands_for_rows(shares, down.min_count)
+    sent = stands_for_rows(shares, down.min_count) & no_row_weighs_more(shares, local.min_report)
     supports = np.where(sent, supports, 0.0)
     return None, FuzzySums(sums=supports[:, None] * centers, supports=supports)
 
@@ -121,6 +116,12 @@ def stands_for_rows(shares: FloatArray, min_count: int) -> BoolArray:
     largest = np.partition(shares, len(shares) - few, axis=0)[len(shares) - few :] if few else shares[:0]
     stands: BoolArray = largest.sum(axis=0) < MOST_WEIGHT * shares.sum(axis=0)
     return stands
+
+
+def no_row_weighs_more(shares: FloatArray, min_report: int) -> BoolArray:
+    """Columns of `shares` of which no row has more than one part in `min_report`, (k,): that many rows stand behind."""
+    weighs: BoolArray = shares.max(axis=0) * min_report <= shares.sum(axis=0)
+    return weighs
 
 
 # --- server steps ---

@@ -7,12 +7,13 @@ start from the cores of the seeds, then Lloyd.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count
+from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Sent, Server
 from koncord.federate.lloyd import (
     MAX_PASSES,
@@ -34,31 +35,28 @@ from koncord.types import BoolArray, FloatArray, IntArray
 class SendCenters:
     """Server to client: cluster your rows into your local k and send the centers."""
 
-    n_init: int  # seedings to choose from
-    min_count: int  # rows a center must be the mean of to be sent
+    n_init: Annotated[int, Number(least=1, most=1_000)]  # seedings to choose from
+    min_count: Annotated[int, Number(least=0, most=LARGEST["rows"])]  # rows a center must be the mean of to be sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCenters:
     """Client to server: the centers that stand for enough rows; possibly none."""
 
-    centers: FloatArray  # (at most local_k, n_features)
-
-    def __post_init__(self) -> None:
-        if self.centers.ndim != 2 or not np.isfinite(self.centers).all():
-            raise ValueError("'centers' must be a matrix of finite numbers.")
+    centers: Annotated[FloatArray, Array("at most local_k", "n_features")]
 
 
 # --- client steps ---
 
 
 def send_centers(local: Local, state: None, down: SendCenters) -> tuple[None, LocalCenters]:
-    """Cluster the rows into local k, or into as many clusters as can have `min_count` rows, and send the centers."""
-    k = min(local.estimate.n_components, len(local.X) // max(down.min_count, 1))
+    """Cluster the rows into local k, or into as many clusters as can have enough rows, and send the centers."""
+    least = max(down.min_count, local.min_report)
+    k = min(local.estimate.n_components, len(local.X) // least)
     if k == 0:
         return None, LocalCenters(centers=np.empty((0, local.X.shape[1])))
     found = local_clusters(local.X, k, local.rng, down.n_init)
-    return None, LocalCenters(centers=found.centers[found.counts >= down.min_count])
+    return None, LocalCenters(centers=found.centers[found.counts >= least])
 
 
 def local_clusters(X: FloatArray, k: int, rng: np.random.Generator, n_init: int) -> Partition:

@@ -1,12 +1,13 @@
 """What an aggregator is, and the loop that runs one over any link.
 
 An aggregator is messages, pure client steps, and the server's side of the conversation. The server's side is a
-generator: it yields what goes down (one message for all, or one for each client), receives the replies by client, and
-returns an `Outcome`. It reads as the algorithm, and a run can be repeated from its recorded replies alone.
+generator: it yields what goes down (one message for all, one for each client, or several of these in a `Batch`),
+receives the replies by client, and returns an `Outcome`. It reads as the algorithm, and a run can be repeated from its
+recorded replies alone. A client may be missing from the replies: the server goes on with those that answered.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -19,7 +20,7 @@ from koncord.types import FloatArray, IntArray, LocalEstimate
 
 Message = Any
 Replies = Mapping[str, Any]
-Server = Generator[Message | Mapping[str, Message], Replies, "Outcome"]
+Server = Generator[Message | Mapping[str, Message], Any, "Outcome"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Local:
     X: FloatArray  # (n_samples, n_features), scaled as agreed
     estimate: LocalEstimate  # phase 1
     stream: tuple[int, ...]  # names the random stream of this client in this round
+    min_report: int = 1  # rows that whatever is sent must stand for at least: the site owner's own bound
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -76,29 +78,64 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         """The server's side of one federation of `clients`, in name order."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a server yields to ask for several things in one exchange; it receives one `Replies` for each part.
+
+    Each part is a round and what goes down. A client answers all its parts or is missing from all.
+    """
+
+    parts: tuple[tuple[int, Message | Mapping[str, Message]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One message for each of some clients, the round whose random streams it uses, and the replies it may get."""
+
+    round_: int
+    down: Mapping[str, Message]
+    replies: tuple[type[Any], ...]
+
+
 class Link(Protocol):
     """How messages travel."""
 
     clients: tuple[str, ...]
 
-    def exchange(self, round_: int, down: Mapping[str, Message], replies: tuple[type[Any], ...]) -> Replies:
-        """Give every client its message; return the replies, of the given types, ordered by client name."""
+    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+        """Give every client its messages in one exchange; the replies to each, ordered by client name.
+
+        A client answers its messages in the order given, all of them, or is missing from all.
+        """
 
 
 def run_rounds(
-    link: Link, server: Server, replies: tuple[type[Any], ...], *, first_round: int
+    link: Link, server: Server, replies: tuple[type[Any], ...], *, first_round: int, first_share: float = 0.1
 ) -> tuple["Outcome", int]:
-    """Drive `server` over `link` to its outcome; also the number of the next round."""
-    round_ = first_round
+    """Drive `server` over `link` to its outcome; also the number of the next round.
+
+    `first_share` is the share of the work that the first exchange is expected to be, for whoever watches.
+    """
+    last_round, n_exchanges = first_round - 1, 0
     down = next(server)
     while True:
-        by_client = down if isinstance(down, Mapping) else dict.fromkeys(link.clients, down)
-        done = 1 - 0.9 ** (round_ - first_round)  # how many rounds there will be is the server's affair
-        with part(done, 1 - 0.9 ** (round_ + 1 - first_round), f"round {round_}"):
-            answers = link.exchange(round_, by_client, replies)
-        round_ += 1
+        parts = down.parts if isinstance(down, Batch) else ((last_round + 1, down),)
+        asked = [Asked(round_=at, down=by_client(link, each), replies=replies) for at, each in parts]
+        last_round = max(last_round, *(each.round_ for each in asked))
+        with part(share_done(n_exchanges, first_share), share_done(n_exchanges + 1, first_share), "rounds"):
+            answers = link.exchange_all(asked)
+        n_exchanges += 1
         try:
-            down = server.send(answers)
+            down = server.send(tuple(answers) if isinstance(down, Batch) else answers[0])
         except StopIteration as finished:
             outcome: Outcome = finished.value
-            return outcome, round_
+            return outcome, last_round + 1
+
+
+def by_client(link: Link, down: Message | Mapping[str, Message]) -> Mapping[str, Message]:
+    return down if isinstance(down, Mapping) else dict.fromkeys(link.clients, down)
+
+
+def share_done(n_exchanges: int, first_share: float) -> float:
+    """A guess that grows: how many rounds there will be is the server's affair."""
+    return 1 - (1 - first_share) * 0.9 ** (n_exchanges - 1) if n_exchanges else 0.0

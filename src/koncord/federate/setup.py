@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
@@ -9,8 +10,11 @@ from scipy.spatial.distance import pdist, squareform
 from koncord.errors import KoncordError
 from koncord.estimate.silhouette import MAX_SCORED, nearest, silhouettes
 from koncord.estimate.splitting import ROUNDING
+from koncord.federate.limits import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number
 from koncord.federate.link import Sent
 from koncord.types import FloatArray, IntArray
+
+LARGEST_SEED = 2**128
 
 # --- messages ---
 
@@ -24,49 +28,49 @@ class Describe:
 class Moments:
     """Client to server: count, mean and summed squared deviation of every column (count, sum and sum of squares)."""
 
-    columns: tuple[str, ...]
-    count: int
-    means: FloatArray  # (n_features,)
-    scatters: FloatArray  # (n_features,)
+    columns: Annotated[tuple[str, ...], Names("n_features")]
+    count: Annotated[int, Number(least=0, size="rows")]
+    means: Annotated[FloatArray, Array("n_features")]
+    scatters: Annotated[FloatArray, Array("n_features", least=0, most=LARGEST_FLOAT)]
 
     def __post_init__(self) -> None:
-        if not self.means.shape == self.scatters.shape == (len(self.columns),):
-            raise ValueError("'means' and 'scatters' must have one entry a column.")
-        if self.count < 1 or not np.isfinite([self.means, self.scatters]).all() or (self.scatters < 0).any():
-            raise ValueError("'count', 'means' and 'scatters' must be those of at least one row of numbers.")
+        if not self.count and (self.means.any() or self.scatters.any()):
+            raise ValueError("'means' and 'scatters' of no rows must be 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
     """Server to client: the scale to use and the seed of the run; estimate your local k on it."""
 
-    seed: int
-    columns: tuple[str, ...]  # in the order of the means
-    means: FloatArray  # (n_features,) to subtract
-    scales: FloatArray  # (n_features,) to divide by
+    seed: Annotated[int, Number(least=0, most=LARGEST_SEED)]
+    columns: Annotated[tuple[str, ...], Names("n_features")]  # in the order of the means
+    means: Annotated[FloatArray, Array("n_features")]  # to subtract
+    scales: Annotated[FloatArray, Array("n_features", least=SMALLEST_FLOAT)]  # to divide by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """Client to server: phase 1 is done, with this local k."""
 
-    local_k: int
+    local_k: Annotated[int, Number(least=0, size="local_k")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
     """Server to client: the global centers; say how many of your rows each attracts."""
 
-    centers: FloatArray  # (global_k, n_features)
+    centers: Annotated[FloatArray, Array("global_k", "n_features")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
     """Client to server: rows and their mean silhouette in each global cluster."""
 
-    counts: IntArray  # (global_k,)
-    silhouettes: FloatArray  # (global_k,) NaN where the client has no silhouette there
-    scored: IntArray  # (global_k,) rows the silhouettes were taken over
+    counts: Annotated[IntArray, Array("global_k", least=0, total="rows")]
+    silhouettes: Annotated[
+        FloatArray, Array("global_k", least=-1, most=1, may_be_nan=True)
+    ]  # NaN where the client has no silhouette there
+    scored: Annotated[IntArray, Array("global_k", least=0, total="rows")]  # rows the silhouettes were taken over
 
 
 SENDS = (
@@ -83,20 +87,39 @@ SENDS = (
 # --- client steps ---
 
 
-def describe(X: FloatArray, columns: tuple[str, ...]) -> Moments:
+def describe(X: FloatArray, columns: tuple[str, ...], min_report: int = 1) -> Moments:
+    """Count and sums of a table; of one with fewer than `min_report` rows the columns only."""
+    if len(X) < min_report:
+        return Moments(columns=columns, count=0, means=np.zeros(len(columns)), scatters=np.zeros(len(columns)))
     means = X.mean(axis=0)
     return Moments(columns=columns, count=len(X), means=means, scatters=((X - means) ** 2).sum(axis=0))
 
 
-def attribute(X: FloatArray, down: Attribute, rng: np.random.Generator) -> Holdings:
+def attribute(X: FloatArray, down: Attribute, rng: np.random.Generator, min_report: int = 1) -> Holdings:
+    """Rows and silhouettes by cluster; a count below `min_report` is 0, and a silhouette of fewer rows is left out."""
     labels = nearest(X, down.centers)
     k = len(down.centers)
     rows = np.arange(len(X)) if len(X) <= MAX_SCORED else rng.choice(len(X), MAX_SCORED, replace=False)
     values = silhouettes(squareform(pdist(X[rows])), labels[rows])
     scored = np.bincount(labels[rows], minlength=k) if values is not None else np.zeros(k, dtype=np.int64)
     summed = np.bincount(labels[rows], values, minlength=k) if values is not None else np.zeros(k)
-    with np.errstate(invalid="ignore"):
-        return Holdings(counts=np.bincount(labels, minlength=k), silhouettes=summed / scored, scored=scored)
+    scored = np.where(scored >= min_report, scored, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.where(scored > 0, summed / scored, np.nan)
+    return Holdings(
+        counts=without_small(np.bincount(labels, minlength=k), min_report), silhouettes=means, scored=scored
+    )
+
+
+def without_small(counts: IntArray, least: int) -> IntArray:
+    """Counts with those below `least` as 0, and with them the next smallest if what is left out sums to such a count.
+
+    Whoever knows the number of all rows knows the sum of what is left out.
+    """
+    is_small = counts < least
+    if 0 < counts[is_small].sum() < least and not is_small.all():
+        is_small[np.where(is_small, counts.max() + 1, counts).argmin()] = True
+    return np.where(is_small, 0, counts)
 
 
 # --- server steps ---
@@ -121,6 +144,8 @@ def agreed_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
 def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of the pooled rows, from the clients' sums; a constant column has scale 1."""
     total = sum(m.count for m in moments.values())
+    if not total:
+        raise KoncordError("Every site has fewer rows than it reports at least; there is nothing to scale by.")
     means = {client: m.means[order_of(m.columns, columns)] for client, m in moments.items()}
     mean = np.sum([m.count * means[client] for client, m in moments.items()], axis=0) / total
     scatter = np.sum(

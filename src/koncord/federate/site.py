@@ -10,11 +10,15 @@ import numpy as np
 from sklearn.base import clone
 
 from koncord._random import draw_seed, seeded
-from koncord.errors import MessageError
+from koncord._validation import LARGEST_VALUE, check_count
+from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.search import n_components_of
 from koncord.federate import setup
+from koncord.federate.guard import QuestionGuard
+from koncord.federate.ledger import Ledger
 from koncord.federate.link import Aggregator, Local
-from koncord.federate.wire import pack, unpack
+from koncord.federate.private import Budget, PrivateClient, private_client
+from koncord.federate.wire import pack
 from koncord.types import FloatArray, LocalEstimate
 
 
@@ -28,6 +32,11 @@ class Site:
     columns : names of the columns
     estimator : phase-1 estimator, cloned before it is fitted
     aggregator : class or instance whose client steps this site will take
+    min_report : rows that every mean, sum and count this site sends stands for at least; what stands for fewer is
+        withheld, and a site with fewer rows sends the names of its columns only. 1 withholds nothing
+    ledger : where every message is noted before it leaves, or None
+    privacy : budget that everything this site sends in the run keeps to, or None; with one, phase 1 is left out and
+        the run is not repeated by its seed (see docs/privacy.md)
     """
 
     def __init__(
@@ -38,43 +47,92 @@ class Site:
         *,
         estimator: Any,
         aggregator: Aggregator | type[Aggregator],
+        min_report: int = 1,
+        ledger: Ledger | None = None,
+        privacy: Budget | None = None,
     ) -> None:
+        self.min_report = check_count("min_report", min_report, owner=f"site {name!r}")
+        if min_report > 1 and any(sent.grows_with_rows for sent in aggregator.sends):
+            raise DisclosureRefused(
+                f"{aggregator.name} sends rows, which a site that reports no fewer than {min_report} does not; "
+                "a min_report of 1 allows it."
+            )
         self.name = name
         self.columns = columns
-        self.X = X
+        self.table = X
+        self.X = X  # on the agreed scale once it is known
         self.estimator = estimator
         self.steps = aggregator.client_steps
-        self.seed: int | None = None
+        self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None
+        self.guard = QuestionGuard(name, X.shape[1], aggregator.client_steps)
+        self.ledger = ledger
+        self.private: PrivateClient | None = None
+        if privacy is not None:
+            self.private = private_client(name, X, columns, privacy, aggregator, min_report=self.min_report)
 
     def answer(self, data: bytes) -> bytes:
         """The reply to one message of the server; `MessageError` if it is not one this site takes."""
-        message, round_ = unpack(data, (setup.Describe, setup.Prepare, setup.Attribute, *self.steps))
-        return pack(self._reply(message, round_), round_=round_)
+        message, round_ = self.guard.read(data, is_prepared=self.prepared is not None)
+        reply = self._reply(message, round_)
+        packed = pack(reply, round_=round_)
+        self.guard.note(message, round_)
+        if self.ledger is not None:
+            self.ledger.write(reply, round_, packed, None if self.private is None else self.private.epsilon)
+        return packed
 
     def _reply(self, message: Any, round_: int) -> Any:
+        if self.private is not None:
+            reply = self.private.answer(message, lambda seed: client_stream(seed, self.name, round_))
+            self.prepared = self.private.prepared
+            return reply
         if isinstance(message, setup.Describe):
-            return setup.describe(self.X, self.columns)
+            return setup.describe(self.table, self.columns, self.min_report)
         if isinstance(message, setup.Prepare):
             return self._prepare(message)
-        if self.seed is None or self.estimate is None:
-            raise MessageError(f"site {self.name!r} was sent {type(message).__name__} before Prepare.")
-        local = Local(X=self.X, estimate=self.estimate, stream=client_stream(self.seed, self.name, round_))
+        assert self.prepared is not None
+        assert self.estimate is not None
+        local = Local(
+            X=self.X,
+            estimate=self.estimate,
+            stream=client_stream(self.prepared.seed, self.name, round_),
+            min_report=self.min_report,
+        )
         if isinstance(message, setup.Attribute):
-            return setup.attribute(self.X, message, local.rng)
+            return setup.attribute(self.X, message, local.rng, self.min_report)
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
-        if self.estimate is not None:
-            raise MessageError(f"site {self.name!r} was sent Prepare twice.")
-        self.X = (self.X[:, setup.order_of(self.columns, message.columns)] - message.means) / message.scales
-        self.seed = message.seed
-        rng = np.random.default_rng(client_stream(self.seed, self.name, 0))
-        self.fitted = seeded(clone(self.estimator), draw_seed(rng)).fit(self.X)
-        self.estimate = LocalEstimate(n_components=n_components_of(self.fitted), means=means_of(self.fitted, self.X))
-        return setup.Prepared(local_k=self.estimate.n_components)
+        if self.prepared is not None and self.estimate is not None:
+            if pack(self.prepared) != pack(message):
+                raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
+            return self._told(self.estimate)  # the first reply was lost
+        X = self._scaled(message)
+        rng = np.random.default_rng(client_stream(message.seed, self.name, 0))
+        self.fitted = seeded(clone(self.estimator), draw_seed(rng)).fit(X)
+        self.X, self.prepared = X, message
+        self.estimate = LocalEstimate(n_components=n_components_of(self.fitted), means=means_of(self.fitted, X))
+        return self._told(self.estimate)
+
+    def _told(self, estimate: LocalEstimate) -> setup.Prepared:
+        """What the server hears of phase 1: nothing, of a table below the floor."""
+        return setup.Prepared(local_k=estimate.n_components if len(self.table) >= self.min_report else 0)
+
+    def resume(self, prepared: setup.Prepare, estimate: LocalEstimate, state: Any) -> None:
+        """Go on as if this site had just answered what it kept this from."""
+        self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
+
+    def _scaled(self, message: setup.Prepare) -> FloatArray:
+        if set(message.columns) != set(self.columns):
+            raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
+        order = setup.order_of(self.columns, message.columns)
+        with np.errstate(over="ignore"):
+            scaled: FloatArray = (self.table[:, order] - message.means) / message.scales
+        if not np.abs(scaled).max() <= LARGEST_VALUE:
+            raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
+        return scaled
 
 
 def client_stream(seed: int, name: str, round_: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ gamma. The maximum a posteriori matching is sought client by client with the Hun
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -18,8 +18,9 @@ from koncord._validation import check_count, check_number
 from koncord.errors import KoncordError
 from koncord.estimate.kmeans import sums_by_label
 from koncord.estimate.silhouette import in_order_of_appearance, nearest
+from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Sent, Server
-from koncord.federate.lloyd import stacked, unstacked
+from koncord.federate.lloyd import means_by_label, stacked, unstacked
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Clients beyond this number add nothing to the popularity of an atom; as released.
@@ -38,26 +39,31 @@ SAME_PLACE = 1e-9
 class SendAtoms:
     """Server to client: send the means of your local components."""
 
-    min_count: int  # rows a component must stand for to be sent
+    min_count: Annotated[int, Number(least=0, most=LARGEST["rows"])]  # rows a component must stand for to be sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Atoms:
     """Client to server: means of the local components that stand for enough rows; possibly none."""
 
-    atoms: FloatArray  # (at most local_k, n_features)
-
-    def __post_init__(self) -> None:
-        if self.atoms.ndim != 2 or not np.isfinite(self.atoms).all():
-            raise ValueError("'atoms' must be a matrix of finite numbers.")
+    atoms: Annotated[FloatArray, Array("at most local_k", "n_features")]
 
 
 # --- client steps ---
 
 
 def send_atoms(local: Local, state: None, down: SendAtoms) -> tuple[None, Atoms]:
-    """Send the means of phase 1 that stand for at least `min_count` rows."""
+    """Send the means of phase 1 that stand for at least `min_count` rows.
+
+    Where the site has a floor of its own, the means of the rows nearest to each take their place: it is known how many
+    rows stand behind these, whatever phase 1 weighted its rows by.
+    """
     means = local.estimate.means
+    if local.min_report > 1:
+        nearest_to = nearest(local.X, means)
+        means = means_by_label(local.X, nearest_to, otherwise=means)
+        means = means[np.bincount(nearest_to, minlength=len(means)) >= local.min_report]
+        return None, Atoms(atoms=means)
     return None, Atoms(atoms=means[stands_for_rows(local.X, means, down.min_count)])
 
 

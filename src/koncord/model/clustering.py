@@ -1,6 +1,7 @@
 """All stages behind `fit` and `predict`: a federation in one process."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, Self
 
@@ -11,14 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 from koncord._progress import part, report
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._threads import one_thread
-from koncord._validation import LARGEST_VALUE
+from koncord._validation import LARGEST_VALUE, check_count
 from koncord.estimate.asm import ASM
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.silhouette import nearest
 from koncord.federate import setup
 from koncord.federate.fedgem import FedGEM
 from koncord.federate.inprocess import InProcess
-from koncord.federate.link import Link, run_rounds
+from koncord.federate.link import Asked, Outcome, run_rounds
+from koncord.federate.missing import Roster
+from koncord.federate.packed import PackedLink
+from koncord.federate.private import Budget
 from koncord.federate.site import Site, client_stream
 from koncord.model.globalmodel import GlobalModel
 from koncord.types import FloatArray, IntArray
@@ -35,6 +39,12 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     aggregator : phase 2, exchanges parameters and finds the global clusters; default `FedGEM()`
     standardize : bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone
     random_state : seed; the same seed gives the same result in whatever order named sites are given
+    min_report : rows that every mean, sum and count a site sends stands for at least; what stands for fewer is withheld
+        (see docs/security.md). 1 withholds nothing, beyond what the aggregator itself does
+    privacy : `koncord.federate.private.Budget` that everything each site sends keeps to, or None. With one, phase 1 is
+        left out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md)
+    min_support : sites whose components must have gone into a cluster; one with fewer is marked in the model's info and
+        in the report, for it may be the work of a single site
 
     Attributes
     ----------
@@ -62,34 +72,61 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         *,
         standardize: bool = False,
         random_state: RandomState = None,
+        min_report: int = 1,
+        min_support: int = 1,
+        privacy: Budget | None = None,
     ) -> None:
         self.estimator = estimator
         self.aggregator = aggregator
         self.standardize = standardize
         self.random_state = random_state
+        self.min_report = min_report
+        self.min_support = min_support
+        self.privacy = privacy
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
         estimator = ASM() if self.estimator is None else self.estimator
         aggregator = FedGEM() if self.aggregator is None else self.aggregator
+        min_report = check_count("min_report", self.min_report, owner=self)
+        min_support = check_count("min_support", self.min_support, owner=self)
+        if self.privacy is not None and self.standardize:
+            raise ValueError(
+                "'standardize' of FederatedClustering must be False with a privacy budget: columns are brought to one "
+                "scale beforehand, by numbers that do not depend on the rows."
+            )
         tables = named_tables(clients)
         for_site = per_site(estimator, tuple(tables))
         link = InProcess(
             [
-                Site(name, X, columns, estimator=for_site[name], aggregator=aggregator)
+                Site(
+                    name,
+                    X,
+                    columns,
+                    estimator=for_site[name],
+                    aggregator=aggregator,
+                    min_report=min_report,
+                    privacy=self.privacy,
+                )
                 for name, (X, columns) in tables.items()
             ]
         )
         seed = seed_of(self.random_state)
         with one_thread():
             self.model_ = run_federation(
-                link, aggregator, seed=seed, standardize=self.standardize, settings=settings_of(estimator, aggregator)
+                link,
+                aggregator,
+                seed=seed,
+                standardize=self.standardize,
+                settings=settings_of(estimator, aggregator),
+                min_support=min_support,
+                privacy=self.privacy,
             )
         self.sites_ = list(tables)
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
-        self.labels_ = [nearest(link.sites[name].X, self.model_.centers) for name in self.sites_]
+        self.labels_ = [nearest(scaled_rows(link.sites[name], self.model_), self.model_.centers) for name in tables]
         count_of = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [count_of[name] for name in self.sites_]
+        self.local_counts_ = [count_of.get(name, 0) for name in self.sites_]  # one set aside at once has none
         self.departures_ = link.departures
         return self
 
@@ -100,36 +137,56 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         return labels
 
 
+def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
+    """Rows of a site on the scale of the model, whether or not it took part to the end."""
+    rows: FloatArray = (site.table[:, setup.order_of(site.columns, model.columns)] - model.means) / model.scales
+    return rows
+
+
 def run_federation(
-    link: Link, aggregator: Any, *, seed: int, standardize: bool, settings: Mapping[str, str]
+    link: PackedLink,
+    aggregator: Any,
+    *,
+    seed: int,
+    standardize: bool,
+    settings: Mapping[str, str],
+    min_support: int = 1,
+    privacy: Budget | None = None,
 ) -> GlobalModel:
-    """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what."""
+    """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
 
-    def ask(round_: int, message: Any, reply: type[Any]) -> Mapping[str, Any]:
-        return link.exchange(round_, dict.fromkeys(link.clients, message), (reply,))
-
+    A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
+    that took part in either phase; the scale is that of the sites that were there at the beginning. `privacy` is what
+    every site promised, for the model to tell.
+    """
+    roster = Roster(link)
     with part(0.0, 0.05, "columns"):
-        moments = ask(0, setup.Describe(), setup.Moments)
+        moments = roster.require(setup.Describe(), setup.Moments)
+        roster.open()
     columns = setup.agreed_columns(moments)
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
     # The server comes first: it checks its parameters before any site begins to work.
     server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
-    with part(0.05, 0.6, "phase 1"):
-        prepared = ask(0, setup.Prepare(seed=seed, columns=columns, means=means, scales=scales), setup.Prepared)
-    with part(0.6, 0.95, "phase 2"):
-        outcome, round_ = run_rounds(link, server, aggregator.replies, first_round=1)
+    prepare = setup.Prepare(seed=seed, columns=columns, means=means, scales=scales)
+    prepared = roster.require(prepare, setup.Prepared)  # goes down with the server's first message
+    with part(0.05, 0.95, "phases 1 and 2"):
+        outcome, round_ = run_rounds(roster, server, aggregator.replies, first_round=1, first_share=0.6)
     with part(0.95, 1.0, "who holds what"):
-        holdings = ask(round_, setup.Attribute(centers=outcome.centers), setup.Holdings)
+        attribute = dict.fromkeys(link.clients, setup.Attribute(centers=outcome.centers))
+        holdings = roster.exchange_all([Asked(round_=round_, down=attribute, replies=(setup.Holdings,))])[0]
     report(1.0)
-    counts = np.array([holding.counts for holding in holdings.values()])
+    sites = tuple(sorted(prepared))
+    nothing = np.zeros(len(outcome.centers), dtype=np.int64)
+    counts = np.array([holdings[site].counts if site in holdings else nothing for site in sites])
+    support = support_of(outcome, holdings)
     return GlobalModel(
         centers=outcome.centers,
-        weights=counts.sum(axis=0) / counts.sum(),
+        weights=shares_of(counts.sum(axis=0)),
         columns=columns,
         means=means,
         scales=scales,
-        sites=link.clients,
-        local_counts=tuple(reply.local_k for reply in prepared.values()),
+        sites=sites,
+        local_counts=tuple(prepared[site].local_k for site in sites),
         holdings=counts,
         groups=outcome.groups,
         components=outcome.components,
@@ -137,13 +194,40 @@ def run_federation(
         settings=settings,
         info={
             **outcome.info,
-            "exchanges": round_ + 2,
+            "exchanges": link.n_exchanges,
+            "missing": [asdict(absence) for absence in link.absences],
             "silhouettes": cluster_silhouettes(holdings),
             # The mean of one row is that row, whatever the method: a reader should know.
-            "one_row_sites": [site for site, m in moments.items() if m.count == 1],
+            "one_row_sites": sorted(site for site, m in moments.items() if m.count == 1),
+            "withheld": withheld_rows(moments, holdings),
+            "support": support,
+            "min_support": min_support,
+            **({} if privacy is None else {"privacy": privacy.told()}),
+            "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
         },
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
+
+
+def shares_of(counts: IntArray) -> FloatArray:
+    """Share of each count in their sum; equal shares where every count was withheld."""
+    total = counts.sum()
+    shares: FloatArray = counts / total if total else np.full(len(counts), 1 / len(counts))
+    return shares
+
+
+def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> list[int]:
+    """Sites with a component in each cluster or, where the aggregator keeps no components, with rows in it."""
+    held = outcome.groups.values() or [np.flatnonzero(holding.counts) for holding in holdings.values()]
+    present = [np.unique(clusters[clusters >= 0]) for clusters in held]
+    support: list[int] = np.bincount(np.concatenate(present), minlength=len(outcome.centers)).tolist()
+    return support
+
+
+def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
+    """Rows that a site counted at the beginning and told no cluster of, by site; those without are left out."""
+    rows = {site: moments[site].count - int(holdings[site].counts.sum()) for site in holdings}
+    return {site: n for site, n in rows.items() if n}
 
 
 def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> list[float | None]:

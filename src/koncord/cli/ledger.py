@@ -1,0 +1,120 @@
+"""``koncord ledger FILE|DIR``: what left a site, message by message."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from koncord.cli.output import as_json
+
+if TYPE_CHECKING:
+    from koncord.federate.ledger import Entry
+
+NAME = "ledger"
+SUMMARY = "what left a site, message by message"
+DESCRIPTION = """\
+Show the ledger of a site: one line for each message, noted before it left. The shape of a field tells how many numbers
+it held; a lone number has none. With a folder, the ledgers of all sites in it.
+"""
+EPILOG = """\
+examples:
+  koncord fit north.csv south.csv west.csv --out run --ledger ledgers
+  koncord ledger ledgers/north.ledger.jsonl
+  koncord ledger ledgers --json
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord ledger FILE|DIR [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("path", metavar="FILE|DIR", type=Path, help="a ledger, or a folder with one a site")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    from koncord.federate.ledger import ledger_files, read_ledger
+
+    entries = [entry for path in ledger_files(args.path) for entry in read_ledger(path)]
+    print(as_json(as_record(entries)) if args.json else as_text(entries))
+
+
+def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
+    """For a machine."""
+    return {
+        "messages": [
+            {
+                "time": entry.time,
+                "run": entry.run,
+                "site": entry.site,
+                "round": entry.round_,
+                "message": entry.message,
+                "fields": entry.fields,
+                "bytes": entry.n_bytes,
+                "sha256": entry.sha256,
+                **({} if entry.epsilon is None else {"epsilon": entry.epsilon}),
+            }
+            for entry in entries
+        ],
+        "totals": {
+            site: {"messages": len(own), "bytes": sum(entry.n_bytes for entry in own)}
+            for site, own in by_site(entries).items()
+        },
+    }
+
+
+def as_text(entries: "Sequence[Entry]") -> str:
+    """For a person."""
+    from koncord.data.files import counted
+    from koncord.report.tables import text_table
+
+    messages = text_table(
+        ("time", "run", "site", "round", "message", "bytes", "sha256", "fields"),
+        [
+            (
+                entry.time,
+                entry.run,
+                entry.site,
+                str(entry.round_),
+                entry.message,
+                f"{entry.n_bytes:,}",
+                entry.sha256,
+                ", ".join(shown(name, shape) for name, shape in entry.fields.items()),
+            )
+            for entry in entries
+        ],
+    )
+    totals = [
+        f"{site}: {counted(len(own), 'message')}, {sum(entry.n_bytes for entry in own):,} bytes{spent(own)}"
+        for site, own in by_site(entries).items()
+    ]
+    return "\n".join([messages, "", *totals])
+
+
+def by_site(entries: "Sequence[Entry]") -> "Mapping[str, list[Entry]]":
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.site, []).append(entry)
+    return found
+
+
+def spent(entries: "Sequence[Entry]") -> str:
+    """What a site has spent of its privacy budget, in the run that is last in its ledger."""
+    epsilon = entries[-1].epsilon
+    return "" if epsilon is None else f", epsilon {epsilon:.4g} spent in run {entries[-1].run}"
+
+
+def shown(name: str, shape: Sequence[int]) -> str:
+    """A field and its shape.
+
+    >>> shown("means", (3, 21)), shown("local_k", ())
+    ('means 3x21', 'local_k')
+    """
+    return f"{name} {'x'.join(map(str, shape))}" if len(shape) else name

@@ -1,0 +1,220 @@
+"""What a run keeps on disk so that a crash loses nothing: the coordinator's journal, and each site's memory.
+
+The server's side of a run follows from the replies alone, so the coordinator keeps every exchange's replies and a
+resumed run is fed with them before it asks anybody. A site keeps, in one file, what it needs to go on and its last
+replies: asked the same again, it answers the same bytes.
+
+Both are safetensors files, written beside their place, flushed to the disk and renamed: whole or not there.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from koncord.errors import CheckpointError, MessageError
+from koncord.federate import setup
+from koncord.federate.link import Aggregator
+from koncord.federate.packed import Carried
+from koncord.federate.site import Site
+from koncord.federate.wire import pack, unpack
+from koncord.types import LocalEstimate
+
+OWNER_ONLY = 0o600
+
+
+# --- the coordinator ---
+
+
+class FileJournal:
+    """The exchanges of one run, a file each, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def recall(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried | None:
+        path = self._file(exchange)
+        if not path.exists():
+            return None
+        header, blobs = read_blobs(path)
+        if header["asked"] != digest_of(down):
+            raise CheckpointError(
+                f"'{path}' answers another question than this run asks in exchange {exchange}; "
+                "a run is resumed with the koncord and the settings it was started with."
+            )
+        return Carried(
+            replies={client: [blobs[f"{client}/{at}"] for at in range(n)] for client, n in header["replies"].items()},
+            missing=header["missing"],
+            seconds=header["seconds"],
+        )
+
+    def keep(self, exchange: int, down: Mapping[str, Sequence[bytes]], carried: Carried) -> None:
+        header = {
+            "asked": digest_of(down),
+            "replies": {client: len(replies) for client, replies in carried.replies.items()},
+            "missing": dict(carried.missing),
+            "seconds": {client: list(seconds) for client, seconds in carried.seconds.items()},
+        }
+        blobs = {f"{c}/{at}": reply for c, replies in carried.replies.items() for at, reply in enumerate(replies)}
+        self.folder.mkdir(exist_ok=True)
+        write_blobs(self._file(exchange), header, blobs)
+
+    def _file(self, exchange: int) -> Path:
+        return self.folder / f"{exchange:05}.exchange"
+
+
+def digest_of(down: Mapping[str, Sequence[bytes]]) -> str:
+    """One word for all that was asked of all clients."""
+    whole = hashlib.sha256()
+    for client in sorted(down):
+        whole.update(json.dumps([client, messages_digest(down[client])]).encode())
+    return whole.hexdigest()
+
+
+def messages_digest(messages: Sequence[bytes]) -> str:
+    whole = hashlib.sha256()
+    for message in messages:
+        whole.update(len(message).to_bytes(8, "little") + message)
+    return whole.hexdigest()
+
+
+# --- a site ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The last exchange a site answered in a run."""
+
+    exchange: int  # 0 before the first
+    asked: str = ""  # digest of the messages
+    replies: Sequence[bytes] = ()
+    seconds: Sequence[float] = field(default_factory=list)
+
+
+class SiteMemory:
+    """One site's part in one run, in one file: it answers each exchange once, whatever process it lives in.
+
+    Parameters
+    ----------
+    path : the file; its folder exists
+    site : the site as it was before the run; its state is taken from the file if there is one
+    aggregator : class whose client steps it takes
+    identity : what must not change while the run goes on (the table, the estimator); JSON values
+    """
+
+    def __init__(self, path: Path, site: Site, aggregator: type[Aggregator], identity: Mapping[str, Any]) -> None:
+        self.path = path
+        self.site = site
+        self.identity = dict(identity)
+        self.last = Answered(exchange=0)
+        if path.exists():
+            self._restore(aggregator)
+
+    def answer(self, exchange: int, messages: Sequence[bytes]) -> Answered:
+        """The replies to one exchange; if it was answered before, the same again."""
+        asked = messages_digest(messages)
+        if exchange == self.last.exchange and asked == self.last.asked:
+            return self.last
+        if exchange <= self.last.exchange:
+            raise MessageError(
+                f"site {self.site.name!r} has answered exchange {self.last.exchange} and was asked exchange "
+                f"{exchange} anew."
+            )
+        replies, took = answers(self.site, messages)
+        self.last = Answered(exchange=exchange, asked=asked, replies=replies, seconds=took)
+        self._keep()
+        return self.last
+
+    def _keep(self) -> None:
+        kept = {"prepared": self.site.prepared, "estimate": self.site.estimate, "state": self.site.state}
+        blobs = {name: pack(record) for name, record in kept.items() if record is not None}
+        blobs |= {f"reply/{at}": reply for at, reply in enumerate(self.last.replies)}
+        header = {
+            "identity": self.identity,
+            "exchange": self.last.exchange,
+            "asked": self.last.asked,
+            "n_replies": len(self.last.replies),
+            "seconds": list(self.last.seconds),
+            "answered": sorted(self.site.guard.answered),
+            "is_over": self.site.guard.is_over,
+        }
+        write_blobs(self.path, header, blobs)
+
+    def _restore(self, aggregator: type[Aggregator]) -> None:
+        header, blobs = read_blobs(self.path)
+        if header["identity"] != self.identity:
+            changed = [name for name in self.identity if header["identity"].get(name) != self.identity[name]]
+            raise CheckpointError(
+                f"site {self.site.name!r} began this run with another {' and another '.join(changed)}; "
+                "it cannot go on with this one."
+            )
+        self.last = Answered(
+            exchange=header["exchange"],
+            asked=header["asked"],
+            replies=[blobs[f"reply/{at}"] for at in range(header["n_replies"])],
+            seconds=header["seconds"],
+        )
+        self.site.guard.answered = set(header["answered"])
+        self.site.guard.is_over = header["is_over"]
+        if "prepared" in blobs:
+            state = unpack(blobs["state"], state_kinds(aggregator))[0] if "state" in blobs else None
+            self.site.resume(
+                unpack(blobs["prepared"], (setup.Prepare,))[0], unpack(blobs["estimate"], (LocalEstimate,))[0], state
+            )
+
+
+def answers(site: Site, messages: Sequence[bytes]) -> tuple[list[bytes], list[float]]:
+    """Replies of a site to several messages in order, and the seconds each took."""
+    replies, seconds = [], []
+    for message in messages:
+        began = perf_counter()
+        replies.append(site.answer(message))
+        seconds.append(perf_counter() - began)
+    return replies, seconds
+
+
+def state_kinds(aggregator: type[Aggregator]) -> tuple[type[Any], ...]:
+    """The records a client of this aggregator may keep between messages, as its client steps declare them."""
+    kinds: list[type[Any]] = []
+    for step in aggregator.client_steps.values():
+        state = get_args(get_type_hints(step)["return"])[0]
+        kinds += [kind for kind in (get_args(state) or (state,)) if kind not in (type(None), None, *kinds)]
+    return tuple(kinds)
+
+
+# --- files ---
+
+
+def write_blobs(path: Path, header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+    """A file of named bytes and a header of JSON values, readable by its owner only; on the disk when this returns."""
+    arrays = {name: np.frombuffer(blob, dtype=np.uint8) for name, blob in blobs.items()}
+    data = save(arrays, metadata={"koncord": json.dumps(header)})
+    partial = path.with_name(f".{path.name}.part")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename too
+    finally:
+        os.close(folder)
+
+
+def read_blobs(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Header and bytes of a file of `write_blobs`; `CheckpointError` for anything else."""
+    try:
+        with safe_open(path, framework="numpy") as stored:
+            header = json.loads((stored.metadata() or {})["koncord"])
+            return header, {key: stored.get_tensor(key).tobytes() for key in stored.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"'{path}' is not a koncord checkpoint.") from error

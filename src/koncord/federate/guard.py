@@ -1,0 +1,115 @@
+"""What each side holds a message of the other against, beyond what the message says of itself.
+
+The server knows what it asked, of whom, in which round, and what was agreed; the site knows what it has answered. A
+message that does not fit is refused before anything is computed with it.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any, get_args, get_type_hints
+
+from koncord.errors import BadReply, MessageError
+from koncord.federate import setup
+from koncord.federate.limits import Sizes
+from koncord.federate.link import Aggregator
+from koncord.federate.wire import settled_by, unpack
+
+# Messages of one run that a site answers at most: each tells the server something.
+MOST_ANSWERS = 10_000
+
+SETUP_REPLIES: dict[type[Any], type[Any]] = {
+    setup.Describe: setup.Moments,
+    setup.Prepare: setup.Prepared,
+    setup.Attribute: setup.Holdings,
+}
+
+
+class ReplyGuard:
+    """The server's: a reply is of the type, the round and the sizes that its client was asked for.
+
+    What a client says of itself holds for the rest of the run: whoever names 100 rows may not count 200 later, and
+    whoever found 3 components may not send 4.
+    """
+
+    def __init__(self) -> None:
+        self.agreed: Sizes = {}
+        self.said: dict[str, Sizes] = {}
+
+    def read(self, client: str, data: bytes, asked: Any, round_: int) -> Any:
+        """The reply of `client` to the message `asked`; `BadReply` if it is anything else."""
+        settles = settled_by(asked)
+        try:
+            sizes = {**self.agreed, **self.said.get(client, {}), **settles}
+            reply, replied = unpack(data, (reply_to(type(asked)),), sizes)
+            if replied != round_:
+                raise MessageError(f"a reply of round {replied} came where round {round_} was asked.")
+        except MessageError as error:
+            raise BadReply(client, str(error)) from error
+        self._remember(client, asked, settles, reply)
+        return reply
+
+    def _remember(self, client: str, asked: Any, settles: Sizes, reply: Any) -> None:
+        if isinstance(reply, setup.Moments):
+            self.said.setdefault(client, {})["rows"] = reply.count
+        elif isinstance(reply, setup.Prepared):
+            self.agreed |= settles
+            self.said.setdefault(client, {})["local_k"] = reply.local_k
+
+
+class QuestionGuard:
+    """The site's: every message is one of its protocol, for its columns, in turn, and asked once.
+
+    Describe and Prepare belong to round 0 and may come again, as a reply may have been lost. Every other round is
+    answered once, and Attribute is the last.
+    """
+
+    def __init__(self, site: str, n_features: int, steps: Collection[type[Any]]) -> None:
+        self.site = site
+        self.sizes = {"n_features": n_features}
+        self.kinds = (*SETUP_REPLIES, *steps)
+        self.answered: set[int] = set()
+        self.is_over = False
+
+    def read(self, data: bytes, *, is_prepared: bool) -> tuple[Any, int]:
+        """The server's message and its round; `MessageError` if the site does not take it now."""
+        message, round_ = unpack(data, self.kinds, self.sizes)
+        reason = self._why_not(message, round_, is_prepared)
+        if reason is not None:
+            raise MessageError(f"site {self.site!r} was sent {type(message).__name__} {reason}.")
+        return message, round_
+
+    def _why_not(self, message: Any, round_: int, is_prepared: bool) -> str | None:
+        if self.is_over:
+            return "after the last message of the run"
+        if isinstance(message, setup.Describe | setup.Prepare):
+            return None if round_ == 0 else f"in round {round_}, not 0"
+        if not is_prepared:
+            return "before Prepare"
+        if round_ < 1 or round_ in self.answered:
+            return f"in round {round_}, which is over"
+        if len(self.answered) >= MOST_ANSWERS:
+            return f"after {MOST_ANSWERS} others"
+        return None
+
+    def note(self, message: Any, round_: int) -> None:
+        """Remember that the message was answered."""
+        if round_:
+            self.answered.add(round_)
+        self.is_over = isinstance(message, setup.Attribute)
+
+
+_known_replies = dict(SETUP_REPLIES)
+
+
+def reply_to(asked: type[Any]) -> type[Any]:
+    """The type of the reply to a message of the server: what the client step for it returns beside its state."""
+    if asked not in _known_replies:
+        step = next(kind.client_steps[asked] for kind in aggregators() if asked in kind.client_steps)
+        _known_replies[asked] = get_args(get_type_hints(step)["return"])[1]
+    return _known_replies[asked]
+
+
+def aggregators(base: type[Aggregator] = Aggregator) -> Iterator[type[Aggregator]]:
+    """Every aggregator that is loaded."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from aggregators(kind)

@@ -1,0 +1,176 @@
+"""A link over anything that carries bytes: it packs what goes down, checks what comes up, and keeps who was missing.
+
+What comes up is taken as it was sent or not at all: a client that does not answer is missing from the exchange, and one
+that answers with something else than it was asked for is set aside for the rest of the run.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+import numpy as np
+
+from koncord.errors import BadReply, TooFewSites
+from koncord.federate.guard import ReplyGuard
+from koncord.federate.link import Asked, Message, Replies
+from koncord.federate.wire import pack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """One message that left a site."""
+
+    exchange: int  # from 1
+    site: str
+    message: str
+    numbers: int
+    n_bytes: int
+    seconds: float  # the site took to answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """One exchange in which a site was asked and did not take part."""
+
+    exchange: int  # from 1
+    site: str
+    asked: str  # the last message it was to answer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What came back from one exchange, as bytes."""
+
+    replies: Mapping[str, Sequence[bytes]]  # by client, one for each message it was given
+    missing: Mapping[str, str] = field(default_factory=dict)  # why, by client
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # each reply took at the client
+
+
+class Journal(Protocol):
+    """What was carried before, so that a run goes on where it stopped."""
+
+    def recall(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried | None:
+        """What came back when `down` was sent in this exchange; None if it was not."""
+
+    def keep(self, exchange: int, down: Mapping[str, Sequence[bytes]], carried: Carried) -> None:
+        """Remember it."""
+
+
+class PackedLink(ABC):
+    """Link over bytes; `departures` lists every message that left a site, `absences` who was missing when.
+
+    Parameters
+    ----------
+    clients : names of the sites
+    min_sites : fewest sites that must answer an exchange; with fewer the run stops with `TooFewSites`
+    journal : where exchanges are kept and looked up first, or None
+    """
+
+    def __init__(self, clients: Sequence[str], *, min_sites: int = 1, journal: Journal | None = None) -> None:
+        self.clients = tuple(sorted(clients))
+        self.min_sites = min_sites
+        self.journal = journal
+        self.n_exchanges = 0
+        self.departures: list[Departure] = []
+        self.absences: list[Absence] = []
+        self.set_aside: dict[str, str] = {}
+        self.guard = ReplyGuard()
+
+    @abstractmethod
+    def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
+        """Give every client named in `down` its messages and wait for the answers, not longer than it takes."""
+
+    def exchange(self, round_: int, down: Mapping[str, Message], replies: tuple[type[Any], ...]) -> Replies:
+        """An exchange of one message a client."""
+        return self.exchange_all([Asked(round_=round_, down=down, replies=replies)])[0]
+
+    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+        self.n_exchanges += 1
+        by_client = {client: [at for at, each in enumerate(asked) if client in each.down] for client in self.clients}
+        parts_of = {client: parts for client, parts in by_client.items() if parts and client not in self.set_aside}
+        down = packed(asked, parts_of)
+        known = None if self.journal is None else self.journal.recall(self.n_exchanges, down)
+        carried = self.carry(self.n_exchanges, down) if known is None else known
+        parts = {c: [asked[at] for at in parts_of[c]] for c in parts_of}
+        taken, refused = accepted(carried.replies, parts, self.guard)
+        missing = {c: carried.missing.get(c, "no answer") for c in parts_of if c not in taken} | refused
+        if known is None:
+            if len(taken) < self.min_sites:
+                raise TooFewSites(self.n_exchanges, len(taken), self.min_sites, missing)
+            if self.journal is not None:
+                self.journal.keep(self.n_exchanges, down, carried)
+        self.set_aside |= refused
+        self.absences += [
+            Absence(
+                exchange=self.n_exchanges,
+                site=client,
+                asked=type(asked[parts_of[client][-1]].down[client]).__name__,
+                reason=missing[client],
+            )
+            for client in parts_of
+            if client in missing
+        ]
+        for client, messages in taken.items():
+            self._note_departures(client, messages, carried)
+        received: list[Replies] = [
+            {c: taken[c][parts_of[c].index(at)] for c in taken if at in parts_of[c]} for at in range(len(asked))
+        ]
+        return received
+
+    def _note_departures(self, client: str, messages: Sequence[Any], carried: Carried) -> None:
+        seconds = carried.seconds.get(client, [0.0] * len(messages))
+        self.departures += [
+            Departure(
+                exchange=self.n_exchanges,
+                site=client,
+                message=type(message).__name__,
+                numbers=count_numbers(message),
+                n_bytes=len(data),
+                seconds=round(took, 6),
+            )
+            for message, data, took in zip(messages, carried.replies[client], seconds, strict=True)
+        ]
+
+
+def packed(asked: Sequence[Asked], parts: Mapping[str, Sequence[int]]) -> dict[str, list[bytes]]:
+    """Bytes of every client's messages; one that goes to many is packed once."""
+    known: dict[tuple[int, int], bytes] = {}
+    down: dict[str, list[bytes]] = {}
+    for client, positions in parts.items():
+        down[client] = []
+        for at in positions:
+            key = at, id(asked[at].down[client])
+            if key not in known:
+                known[key] = pack(asked[at].down[client], round_=asked[at].round_)
+            down[client].append(known[key])
+    return down
+
+
+def accepted(
+    replies: Mapping[str, Sequence[bytes]], asked: Mapping[str, Sequence[Asked]], guard: ReplyGuard
+) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """The messages of the clients that sent what they were asked for, and why the others are refused."""
+    taken: dict[str, list[Any]] = {}
+    refused: dict[str, str] = {}
+    for client in asked:
+        if client in replies:
+            try:
+                taken[client] = unpacked(client, replies[client], asked[client], guard)
+            except BadReply as error:
+                refused[client] = f"set aside: {error.reason}"
+    return taken, refused
+
+
+def unpacked(client: str, replies: Sequence[bytes], asked: Sequence[Asked], guard: ReplyGuard) -> list[Any]:
+    """The messages in `replies`, one for each that was asked and as it was asked for."""
+    if len(replies) != len(asked):
+        raise BadReply(client, f"{len(replies)} replies came where {len(asked)} were expected.")
+    return [guard.read(client, data, each.down[client], each.round_) for data, each in zip(replies, asked, strict=True)]
+
+
+def count_numbers(message: Any) -> int:
+    """Numbers a message holds, in arrays and alone; names of columns are not numbers."""
+    values = [getattr(message, each.name) for each in fields(message)]
+    return sum(value.size if isinstance(value, np.ndarray) else isinstance(value, int | float) for value in values)

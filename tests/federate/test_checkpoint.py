@@ -1,0 +1,159 @@
+"""A run that is killed goes on where it was and ends as if nothing had happened."""
+
+import stat
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from test_missing import AGGREGATORS, SITES, make_site
+
+from koncord.errors import CheckpointError, MessageError, TooFewSites
+from koncord.federate import setup
+from koncord.federate.checkpoint import (
+    FileJournal,
+    SiteMemory,
+    messages_digest,
+    read_blobs,
+    state_kinds,
+    write_blobs,
+)
+from koncord.federate.packed import Carried, PackedLink
+from koncord.federate.wire import pack
+from koncord.model.clustering import run_federation
+
+
+class Killed(Exception):
+    pass
+
+
+class Kept(PackedLink):
+    """Sites that live on disk only: every exchange makes them anew. Dies in a chosen exchange, once they answered."""
+
+    def __init__(self, aggregator, folder, *, dies_in=None, lost=(), min_sites=1):
+        super().__init__(SITES, min_sites=min_sites, journal=FileJournal(folder / "journal"))
+        self.aggregator, self.folder, self.dies_in, self.lost = aggregator, folder, dies_in, set(lost)
+        self.asked = []
+
+    def carry(self, exchange, down):
+        self.asked.append(exchange)
+        replies = {}
+        for client, messages in down.items():
+            if (client, exchange) in self.lost:
+                continue
+            kind = type(self.aggregator)
+            memory = SiteMemory(self.folder / client, make_site(client, kind), kind, {"table": client})
+            replies[client] = list(memory.answer(exchange, messages).replies)
+        if exchange == self.dies_in:
+            raise Killed
+        return Carried(replies=replies)
+
+
+def federate(link):
+    return run_federation(link, clone(link.aggregator), seed=3, standardize=True, settings={})
+
+
+def same_models(one, two):
+    for field in fields(one):
+        left, right = getattr(one, field.name), getattr(two, field.name)
+        if field.name in ("groups", "components"):
+            assert left.keys() == right.keys()
+            for site in left:
+                np.testing.assert_array_equal(left[site], right[site])
+        else:
+            assert np.array_equal(left, right) if isinstance(left, np.ndarray) else left == right
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_a_run_killed_in_any_exchange_ends_with_the_same_model(name, tmp_path):
+    aggregator = AGGREGATORS[name]
+    folders = iter(range(99))
+
+    def folder():
+        made = tmp_path / str(next(folders))
+        made.mkdir()
+        return made
+
+    undisturbed = Kept(aggregator, folder())
+    expected = federate(undisturbed)
+    for exchange in range(1, undisturbed.n_exchanges + 1):
+        place = folder()
+        with pytest.raises(Killed):
+            federate(Kept(aggregator, place, dies_in=exchange))
+        resumed = Kept(aggregator, place)
+        same_models(federate(resumed), expected)
+        assert resumed.asked == list(range(exchange, undisturbed.n_exchanges + 1))
+
+
+def test_who_was_missing_before_the_crash_is_still_missing_after_it(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    aggregator, lost = AGGREGATORS["fedgem"], [("north", 2), ("south", 3)]
+    expected = federate(Kept(aggregator, tmp_path / "one", lost=lost))
+    with pytest.raises(Killed):
+        federate(Kept(aggregator, tmp_path / "two", lost=lost, dies_in=4))
+    same_models(federate(Kept(aggregator, tmp_path / "two")), expected)
+    assert [each["site"] for each in expected.info["missing"]] == ["north", "south"]
+
+
+def test_a_run_with_too_few_sites_goes_on_when_they_are_back(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    aggregator = AGGREGATORS["fedgem"]
+    expected = federate(Kept(aggregator, tmp_path / "one"))
+    with pytest.raises(TooFewSites):
+        federate(Kept(aggregator, tmp_path / "two", lost=[("north", 3)], min_sites=4))
+    same_models(federate(Kept(aggregator, tmp_path / "two", min_sites=4)), expected)
+
+
+def test_a_journal_of_another_run_is_refused(tmp_path):
+    federate(Kept(AGGREGATORS["fedgem"], tmp_path))
+    other = Kept(AGGREGATORS["fedgem"], tmp_path)
+    with pytest.raises(CheckpointError, match="answers another question than this run asks in exchange 2"):
+        run_federation(other, clone(other.aggregator), seed=4, standardize=True, settings={})
+
+
+def describe():
+    return [pack(setup.Describe(), round_=0)]
+
+
+def test_a_site_answers_the_same_question_alike_and_refuses_an_earlier_one(tmp_path):
+    kind = type(AGGREGATORS["kfed"])
+    memory = SiteMemory(tmp_path / "m", make_site("north", kind), kind, {"table": 1})
+    first = memory.answer(2, describe())
+    again = SiteMemory(tmp_path / "m", make_site("north", kind), kind, {"table": 1})
+    assert again.answer(2, describe()) == first
+    with pytest.raises(MessageError, match="has answered exchange 2 and was asked exchange 1 anew"):
+        again.answer(1, describe())
+    with pytest.raises(MessageError, match="exchange 2 anew"):
+        again.answer(2, describe() * 2)
+
+
+def test_a_site_whose_table_changed_does_not_go_on(tmp_path):
+    kind = type(AGGREGATORS["kfed"])
+    SiteMemory(tmp_path / "m", make_site("north", kind), kind, {"table": 1}).answer(1, describe())
+    with pytest.raises(CheckpointError, match="began this run with another table"):
+        SiteMemory(tmp_path / "m", make_site("north", kind), kind, {"table": 2})
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_every_state_of_a_client_step_is_declared(name):
+    kinds = state_kinds(type(AGGREGATORS[name]))
+    assert all(kind.__module__ == type(AGGREGATORS[name]).__module__ for kind in kinds)
+    assert bool(kinds) == (name.startswith("fedgem") or name == "afcl")
+
+
+def test_a_file_of_bytes_is_whole_private_and_refused_when_damaged(tmp_path):
+    path = tmp_path / "kept"
+    write_blobs(path, {"a": 1}, {"x": b"", "y": b"\x00\xff"})
+    assert read_blobs(path) == ({"a": 1}, {"x": b"", "y": b"\x00\xff"})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="is not a koncord checkpoint"):
+        read_blobs(path)
+
+
+def test_the_digest_tells_where_a_message_ends():
+    assert messages_digest([b"ab", b"c"]) != messages_digest([b"a", b"bc"])
+    assert messages_digest([]) != messages_digest([b""])
