@@ -1,8 +1,8 @@
 """Draw the two synthetic figures of docs/theory.md and write the numbers behind them.
 
 One Gaussian cluster at a time, so every accepted split is spurious; the setup is that of the paper's appendix on the
-synthetic validation of the split analysis. Every random stream is seeded by the name of what it draws, so neither the
-order nor the number of jobs changes a number.
+synthetic validation of the split analysis, and `koncord reproduce synthetic` makes the same draws. Every random
+stream is seeded by the name of what it draws, so neither the order nor the number of jobs changes a number.
 
     python scripts/theory_figures.py --draws 50 --out docs/figures --jobs 2
 """
@@ -11,7 +11,7 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -22,26 +22,32 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from koncord import theory
-from koncord._threads import one_thread
-from koncord.estimate.splitting import Node, SplitForest
-from koncord.types import FloatArray, IntArray
+from koncord.reproduce.synthetic import (
+    COUNT_DRAWS,
+    DIMENSIONS,
+    DRAWS,
+    MIN_MASS,
+    SIZES,
+    SPLIT_FACTORS,
+    anisotropies,
+    anisotropy_by_level,
+    component_counts,
+    split_shares,
+)
 
-DIMENSIONS = (8, 16, 64)
-SIZES = np.geomspace(6, 5000, 18).round().astype(int)
 COUNT_SIZES = np.union1d(SIZES, [500])
 FINE_SIZES = np.arange(200, 601, 20)
-SPLIT_FACTORS = (0.5, 1.0, 2.0)
-MIN_MASS = 5
-N_EM_ITER = 15
 
 Row = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=50, help="clusters for each dimension, anisotropy and size")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="clusters for each dimension, anisotropy and size")
     parser.add_argument("--fine-draws", type=int, default=400, help="clusters a size around the onset at d = 64")
-    parser.add_argument("--count-draws", type=int, default=20, help="clusters a size for the components before merging")
+    parser.add_argument(
+        "--count-draws", type=int, default=COUNT_DRAWS, help="clusters a size for the components before merging"
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder of the figures and numbers")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, default=0)
@@ -53,7 +59,10 @@ def main() -> None:
     counts = [(args.seed, args.count_draws, d, int(n)) for d, n in product(DIMENSIONS, COUNT_SIZES)]
     acceptance = flat(run(split_shares, grid, args.jobs, "split test"))
     fine_acceptance = flat(run(split_shares, fine, args.jobs, "round cluster at d = 64"))
-    components = run(component_counts, counts, args.jobs, "split stage")
+    components = [
+        summed_up(d, n, found)
+        for (*_, d, n), found in zip(counts, run(component_counts, counts, args.jobs, "split stage"), strict=True)
+    ]
     levels = anisotropy_by_level(args.seed, d=8, n=5000)
 
     onsets = onset_rows(acceptance)
@@ -74,14 +83,6 @@ def main() -> None:
         print(f"{row['what']:<60}  paper {row['paper']:>9}  ours {row['ours']}")
 
 
-def anisotropies(d: int) -> FloatArray:
-    return np.geomspace(1, d / 2, 12)
-
-
-def stream(seed: int, name: str) -> np.random.Generator:
-    return np.random.default_rng([seed, *name.encode()])
-
-
 def run(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]], n_jobs: int, what: str) -> list[Any]:
     """The result of every call, in order; progress goes to stderr."""
     start = time.monotonic()
@@ -97,43 +98,12 @@ def flat(results: Sequence[Sequence[Row]]) -> list[Row]:
     return [row for rows in results for row in rows]
 
 
-# --- the two experiments ---
+# --- what the numbers say ---
 
 
-def split_shares(seed: int, name: str, n_draws: int, d: int, r: float, sizes: IntArray) -> list[Row]:
-    """For each size: shares of draws that are split, by the test of ASM and by the hard cut, and that are foreseen."""
-    rows = []
-    with one_thread():
-        for n in map(int, sizes):
-            rng = stream(seed, f"{name} d={d} r={r:.4f} n={n}")
-            outcomes = [outcome(theory.draw_cluster(n, d, r, rng), r) for _ in range(n_draws)]
-            shares = {what: round(float(np.mean([o[what] for o in outcomes])), 4) for what in outcomes[0]}
-            rows.append({"draws": n_draws, "d": d, "r": round(r, 4), "n": n, **shares})
-    return rows
-
-
-def outcome(X: FloatArray, r: float) -> dict[str, float]:
-    n, d = X.shape
-    sample_r = theory.anisotropy(X)
-    hard = theory.hard_split_improves(X)
-    soft = {factor: len(split_forest(X, factor).cut(MIN_MASS, 2)[0]) == 2 for factor in SPLIT_FACTORS}
+def summed_up(d: int, n: int, counts: Sequence[int]) -> Row:
     return {
-        "sample_r": sample_r,
-        **{f"asm_{factor:g}": is_split for factor, is_split in soft.items()},
-        "factors_agree": len(set(soft.values())) == 1,
-        "hard": hard,
-        "sample_r_foresees_hard": theory.predicts_split(n, d, sample_r) == hard,
-        "population_r_foresees_hard": theory.predicts_split(n, d, r) == hard,
-    }
-
-
-def component_counts(seed: int, n_draws: int, d: int, n: int) -> Row:
-    rng = stream(seed, f"components d={d} n={n}")
-    with one_thread():
-        forests = (split_forest(theory.draw_cluster(n, d, 1.0, rng), 1.0) for _ in range(n_draws))
-        counts = [len(forest.cut(MIN_MASS, n)[0]) for forest in forests]
-    return {
-        "draws": n_draws,
+        "draws": len(counts),
         "d": d,
         "n": n,
         "median": float(np.median(counts)),
@@ -141,32 +111,6 @@ def component_counts(seed: int, n_draws: int, d: int, n: int) -> Row:
         "least": min(counts),
         "most": max(counts),
     }
-
-
-def anisotropy_by_level(seed: int, d: int, n: int) -> list[Row]:
-    """Median sample anisotropy of the components of one round cluster, by the number of splits that led to them."""
-    X = theory.draw_cluster(n, d, 1.0, stream(seed, f"levels d={d} n={n}"))
-    forest = split_forest(X, 1.0)
-    forest.cut(MIN_MASS, n)
-    rows = []
-    for level, nodes in enumerate(levels_below(forest.roots[0])):
-        sample_r = [theory.anisotropy(X[node.rows]) for node in nodes]
-        rows.append({"level": level, "components": len(nodes), "median_sample_r": round(float(np.median(sample_r)), 3)})
-    return rows
-
-
-def levels_below(root: Node) -> Iterator[list[Node]]:
-    nodes = [root]
-    while nodes:
-        yield nodes
-        nodes = [child for node in nodes if node.children and node.child_mass >= MIN_MASS for child in node.children]
-
-
-def split_forest(X: FloatArray, split_factor: float) -> SplitForest:
-    return SplitForest(X, split_factors=[split_factor], is_spherical=True, n_em_iter=N_EM_ITER)
-
-
-# --- what the numbers say ---
 
 
 def onset_rows(acceptance: Sequence[Row]) -> list[Row]:

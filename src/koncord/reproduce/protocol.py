@@ -1,0 +1,117 @@
+"""The paper's protocol as data: sets, clients, grids, seeds, time limits, and the estimator of every method.
+
+The appendix "Implementation and protocol details" says most of it; where it leaves a choice, the choice is told here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koncord.estimate import asm, dpgmm, gmeans, xmeans
+from koncord.estimate.asm import ASM, MNIST_MERGE_FACTORS
+from koncord.estimate.dpgmm import DPGMM
+from koncord.estimate.gmeans import GMeans
+from koncord.estimate.known import KnownCounts
+from koncord.estimate.search import LabelFreeSearch
+from koncord.estimate.xmeans import XMeans
+from koncord.federate.afcl import AFCL
+from koncord.federate.fedkmeans import FedKMeans
+from koncord.federate.ffcm import FFCM
+from koncord.federate.kfed import KFed
+from koncord.federate.link import Aggregator
+from koncord.federate.spahm import SPAHM
+
+EVALUATION_SEEDS = tuple(range(42, 52))
+TUNING_SEEDS = (1000, 1001)
+# Seconds a run may take. The paper limits each run that tunes upsilon and each evaluation run.
+TUNING_LIMIT, EVALUATION_LIMIT = 150.0, 3600.0
+# Rows among which the configuration of the pooled runs is chosen, at most, and the share of them that scores.
+POOLED_TUNING_ROWS, POOLED_HOLDOUT = 30_000, 0.2
+# Share and seed of the fixed random part of each image set.
+QUARTER, QUARTER_SEED = 0.25, 25
+# Merge factors of the merge ablation; 0 is "no merge".
+SWEEP = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How one data set is used."""
+
+    n_clients: int
+    upsilons: tuple[float, ...]  # of FedGEM: one is fixed, several are chosen from without labels
+    test_share: float = 0.3
+    is_standardised: bool = False
+    merge_factors: tuple[float, ...] = asm.GRID["merge_factor"]
+
+    @property
+    def upsilon(self) -> float | None:
+        """The fixed value, or None where it is chosen."""
+        return self.upsilons[0] if len(self.upsilons) == 1 else None
+
+
+FROG_UPSILONS = (1e4, 1e5, 1e6)
+SETS: Mapping[str, Setting] = {
+    "waveform": Setting(n_clients=5, upsilons=(1, 5, 10), is_standardised=True),
+    "abalone": Setting(n_clients=5, upsilons=(5000, 7000, 9000), is_standardised=True),
+    "frog_species": Setting(n_clients=5, upsilons=FROG_UPSILONS, is_standardised=True),
+    "frog_genus": Setting(n_clients=5, upsilons=FROG_UPSILONS, is_standardised=True),
+    "mnist": Setting(n_clients=100, upsilons=(2,), merge_factors=MNIST_MERGE_FACTORS),
+    "fmnist": Setting(n_clients=100, upsilons=(300,)),
+    "emnist": Setting(n_clients=25, upsilons=(2,), test_share=0.5),
+    "cifar10": Setting(n_clients=100, upsilons=(10,)),
+}
+TABULAR = tuple(name for name, setting in SETS.items() if setting.is_standardised)
+IMAGES = tuple(name for name, setting in SETS.items() if not setting.is_standardised)
+
+PHASE_1 = ("asm-s", "asm-i", "dpgmm", "xmeans", "gmeans", "oracle")
+POOLED = ("asm-s", "dpgmm", "xmeans", "gmeans", "kmeans")
+POOLED_TUNED = ("asm-s", "dpgmm")
+AGGREGATORS = ("kfed", "fedkmeans", "ffcm-avg1", "ffcm-avg2", "spahm", "afcl")
+RELEASED = ("released", "released-10")
+METHODS = tuple(dict.fromkeys((*PHASE_1, *POOLED, *RELEASED, *AGGREGATORS)))
+
+# Most rounds after the first in the released program; its script for FMNIST has a longer run of its own.
+RELEASED_ROUNDS, RELEASED_ROUNDS_FMNIST = 10, 20
+
+
+def phase_1(method: str, dataset: str, true_counts: Sequence[int]) -> Any:
+    """The estimator that every client runs; the oracle alone is told the counts."""
+    if method == "oracle":
+        return counts_alone(true_counts)
+    if method in ("asm-s", "asm-i"):
+        covariance = "spherical" if method == "asm-s" else "identity"
+        return ASM(covariance=covariance, merge_factor=SETS[dataset].merge_factors)
+    if method == "dpgmm":
+        return LabelFreeSearch(DPGMM(), dpgmm.GRID)
+    if method == "xmeans":
+        return XMeans(**xmeans.PAPER)
+    if method == "gmeans":
+        return GMeans(**gmeans.PAPER)
+    raise ValueError(f"'method' must be one of {', '.join(PHASE_1)}; got {method!r}.")
+
+
+def counts_alone(true_counts: Sequence[int]) -> KnownCounts:
+    """The oracle for an aggregator that takes the counts alone: one clustering of each client is enough."""
+    return KnownCounts(true_counts, n_init=1)
+
+
+def pooled_grid(method: str, dataset: str) -> Mapping[str, tuple[float, ...]]:
+    """What the pooled configuration is chosen from, in the paper's order."""
+    return {**asm.GRID, "merge_factor": SETS[dataset].merge_factors} if method == "asm-s" else dpgmm.GRID
+
+
+def released_rounds(method: str, dataset: str) -> int:
+    return RELEASED_ROUNDS_FMNIST if dataset == "fmnist" and method == "released" else RELEASED_ROUNDS
+
+
+def aggregator(method: str, n_clusters: int, true_counts: Sequence[int]) -> tuple[Any, Aggregator, str]:
+    """Phase 1 and aggregator of a comparison method, and what it is handed that the paper's pipeline is not."""
+    counts, nothing = counts_alone(true_counts), KnownCounts(1)
+    return {
+        "kfed": (counts, KFed(n_clusters), "K and true K_g"),
+        "fedkmeans": (nothing, FedKMeans(n_clusters), "K"),
+        "ffcm-avg1": (nothing, FFCM(n_clusters, "avg1"), "K"),
+        "ffcm-avg2": (nothing, FFCM(n_clusters, "avg2"), "K"),
+        "spahm": (KnownCounts(true_counts), SPAHM(), "true K_g"),
+        "afcl": (nothing, AFCL(2 * n_clusters, allow_disclosure=True), "2 K seeds, rows disclosed"),
+    }[method]
