@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit lock docs figures bench-phase1 bench-phase2 clean
+.PHONY: demo test lint unit network-test reproduce-check lock docs figures bench-phase1 bench-phase2 clean
 
 demo: $(READY)
 	$(BIN)/koncord demo
@@ -19,6 +19,12 @@ lint: $(READY)
 
 unit: $(READY)
 	$(BIN)/pytest -n 2
+
+network-test: $(READY) ## a coordinator and sites as processes of their own: TLS, faults, refusals, namespaces
+	$(BIN)/pytest -m network tests/network
+
+reproduce-check: $(READY) ## is docs/reproduction.md what the stored rows say? `make unit` asks the same
+	$(BIN)/python scripts/reproduction_page.py --check
 
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -10,6 +10,8 @@ from hypothesis import Phase, settings
 
 from koncord.cli import main
 
+os.environ["KONCORD_OFFLINE"] = "1"  # no test fetches a data set from the internet
+
 
 @pytest.fixture(scope="session")
 def benchmark_set():

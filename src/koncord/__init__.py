@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from koncord.estimate.search import LabelFreeSearch
     from koncord.estimate.xmeans import XMeans
     from koncord.federate.afcl import AFCL
+    from koncord.federate.consensus import Consensus
     from koncord.federate.fedgem import FedGEM
     from koncord.federate.fedkmeans import FedKMeans
     from koncord.federate.ffcm import FFCM
@@ -29,6 +30,7 @@ __version__ = "0.1.0.dev0"
 _HOME = {
     "AFCL": "koncord.federate.afcl",
     "ASM": "koncord.estimate.asm",
+    "Consensus": "koncord.federate.consensus",
     "DPGMM": "koncord.estimate.dpgmm",
     "FFCM": "koncord.federate.ffcm",
     "FedGEM": "koncord.federate.fedgem",
@@ -52,6 +54,7 @@ __all__ = [
     "DPGMM",
     "FFCM",
     "SPAHM",
+    "Consensus",
     "FedGEM",
     "FedKMeans",
     "FederatedClustering",

@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import koncord
-from koncord.cli import demo, estimate, fit, predict, report
+from koncord.cli import demo, embed, estimate, fit, invite, join, ledger, partition, predict, report, reproduce, serve
+from koncord.cli import run as run_
 from koncord.errors import KoncordError
 
-COMMANDS = (estimate, fit, predict, report, demo)
+COMMANDS = (estimate, fit, predict, report, serve, invite, join, run_, ledger, demo, partition, embed, reproduce)
 
 SUCCESS, FAILURE, WRONG_CALL, STOPPED = 0, 1, 2, 130
 

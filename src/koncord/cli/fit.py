@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 from koncord._progress import part, report, reporting
 from koncord.cli.options import (
     ASM_OPTIONS,
+    PRIVACY_OPTIONS,
     add_estimator_options,
+    add_privacy_options,
+    add_site_options,
+    add_support_option,
     add_table_options,
+    budget_of,
     check_estimator_options,
     estimator_of,
     flag,
@@ -24,6 +29,7 @@ from koncord.errors import DisclosureRefused
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
+    from koncord.federate.private import Budget
     from koncord.model.globalmodel import GlobalModel
     from koncord.report.runrecord import RunRecord
 
@@ -40,6 +46,7 @@ EPILOG = """\
 examples:
   koncord fit north.csv south.csv west.csv --out run
   koncord fit north.csv south.csv west.csv --out run --force --upsilon 10 --json
+  koncord fit north.csv south.csv --out run --aggregator consensus --epsilon 2 --delta 1e-6 --bound 10
 """
 # By the name on the command line: the class, and the parameter that --clusters gives, if it takes one.
 AGGREGATORS = {
@@ -49,9 +56,22 @@ AGGREGATORS = {
     "ffcm": ("FFCM", "n_clusters"),
     "spahm": ("SPAHM", None),
     "afcl": ("AFCL", "n_seeds"),
+    "consensus": ("Consensus", None),
 }
 # What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
-RECORDED = ("clusters", "upsilon", "allow_disclosure", "columns", "drop", "array", "max_components", *ASM_OPTIONS)
+RECORDED = (
+    "clusters",
+    "upsilon",
+    "allow_disclosure",
+    "columns",
+    "drop",
+    "array",
+    "max_components",
+    *ASM_OPTIONS,
+    *PRIVACY_OPTIONS,
+)
+# Kept there too, unless they are 1, which asks for nothing.
+GUARDS = ("min_report", "min_support")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -68,6 +88,9 @@ def add_parser(subparsers: Any) -> None:
     add_table_options(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
+    add_support_option(parser)
+    add_site_options(parser, min_report=1)
+    add_privacy_options(parser)
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder for the model, the labels and the page"
@@ -95,6 +118,9 @@ def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     check_aggregator_options(args)
     check_names(args.files)
+    budget = budget_of(args)
+    if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
+        raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.report.federation import as_record, as_text
     from koncord.report.runfolder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
 
@@ -112,8 +138,12 @@ def run(args: argparse.Namespace) -> None:
                 files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},
                 options=asked(args),
                 seed=args.seed,
-                is_standardized=args.standardize,
+                is_standardized=args.standardize and budget is None,
                 started=started,
+                min_report=args.min_report,
+                min_support=args.min_support,
+                ledgers=args.ledger,
+                privacy=budget,
             )
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
@@ -184,6 +214,7 @@ def aggregator_of(args: argparse.Namespace) -> Any:
 def asked(args: argparse.Namespace) -> dict[str, Any]:
     """The options that were given, by name, for the record."""
     values = {name: getattr(args, name) for name in RECORDED}
+    values |= {name: getattr(args, name) for name in GUARDS if getattr(args, name) > 1}
     given = {name: value for name, value in values.items() if value is not None and value is not False}
     return {flag(name): ", ".join(value) if isinstance(value, list) else value for name, value in given.items()}
 
@@ -207,25 +238,58 @@ def federate(
     seed: int,
     is_standardized: bool,
     started: datetime,
+    min_report: int = 1,
+    min_support: int = 1,
+    ledgers: Path | None = None,
+    privacy: "Budget | None" = None,
 ) -> "tuple[GlobalModel, RunRecord]":
-    """A federation of tables, each a site, and its record; the same model as `FederatedClustering` finds."""
+    """A federation of tables, each a site, and its record; the same model as `FederatedClustering` finds.
+
+    With `ledgers`, every site appends to a ledger of its own in that folder.
+    """
     from koncord._threads import one_thread
     from koncord.federate import setup
     from koncord.federate.inprocess import InProcess
+    from koncord.federate.ledger import Ledger, ledger_file
     from koncord.federate.site import Site
     from koncord.model.clustering import run_federation, settings_of
     from koncord.report.runrecord import RunRecord
 
     began = perf_counter()
+    run_name = started.isoformat(timespec="seconds")
+    if ledgers is not None:
+        ledgers.mkdir(parents=True, exist_ok=True)
+
+    def ledger_of(site: str) -> Ledger | None:
+        return None if ledgers is None else Ledger(ledger_file(ledgers, site), run=run_name, site=site)
+
     link = InProcess(
-        [Site(table.name, table.X, table.columns, estimator=estimator, aggregator=aggregator) for table in tables]
+        [
+            Site(
+                table.name,
+                table.X,
+                table.columns,
+                estimator=estimator,
+                aggregator=aggregator,
+                min_report=min_report,
+                ledger=ledger_of(table.name),
+                privacy=privacy,
+            )
+            for table in tables
+        ]
     )
     with one_thread():
         model = run_federation(
-            link, aggregator, seed=seed, standardize=is_standardized, settings=settings_of(estimator, aggregator)
+            link,
+            aggregator,
+            seed=seed,
+            standardize=is_standardized,
+            settings=settings_of(estimator, aggregator),
+            min_support=min_support,
+            privacy=privacy,
         )
     record = RunRecord(
-        started=started.isoformat(timespec="seconds"),
+        started=run_name,
         seconds=round(perf_counter() - began, 6),
         estimator=names[0],
         aggregator=names[1],

@@ -3,16 +3,21 @@
 import argparse
 import csv
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
+    from koncord.federate.private import Budget
     from koncord.types import FloatArray
 
 ESTIMATORS = ("asm", "asm-identity", "xmeans", "gmeans", "dpgmm")
 MERGE_GRIDS = ("paper", "mnist")
 # Options of ASM alone, by the name of its parameter.
 ASM_OPTIONS = ("min_mass", "split_factor", "merge_factor", "merge_grid")
+PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
+# What an estimator may be given beside its name.
+GIVEN = ("max_components", *ASM_OPTIONS)
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +55,64 @@ def add_estimator_options(parser: argparse.ArgumentParser) -> None:
         choices=MERGE_GRIDS,
         help="merge factors to choose from: the paper's, or its finer ones for MNIST",
     )
+
+
+def add_site_options(parser: argparse.ArgumentParser, *, min_report: int) -> None:
+    """What the owner of a site decides."""
+    group = parser.add_argument_group("what may leave a site")
+    group.add_argument(
+        "--min-report",
+        metavar="N",
+        type=at_least_one,
+        default=min_report,
+        help=f"rows that whatever a site sends stands for at least; 1 withholds nothing (default: {min_report})",
+    )
+    group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
+
+
+def add_privacy_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "privacy budget",
+        "Everything a site sends in the run is (E, D)-differentially private: noise is added to sums of clipped rows. "
+        "For consensus and fedkmeans; the columns are not standardized, and --seed does not repeat the noise.",
+    )
+    group.add_argument("--epsilon", metavar="E", type=float, help="of all messages of a site together")
+    group.add_argument("--delta", metavar="D", type=float, help="far below one over the rows of a site, as 1e-6")
+    group.add_argument(
+        "--bound", metavar="B", type=float, help="rows are clipped to this distance from the center, in their units"
+    )
+    group.add_argument(
+        "--center", metavar="C", type=float, help="of what rows are clipped to, the same in every column (default: 0)"
+    )
+
+
+def budget_of(args: argparse.Namespace) -> "Budget | None":
+    """The privacy budget the options describe, or None."""
+    given = {name: getattr(args, name) for name in PRIVACY_OPTIONS if getattr(args, name) is not None}
+    if not given:
+        return None
+    missing = [flag(name) for name in ("epsilon", "delta", "bound") if name not in given]
+    if missing:
+        raise ValueError(f"A privacy budget needs --epsilon, --delta and --bound; {' and '.join(missing)} not given.")
+    from koncord.federate.private import Budget
+
+    return Budget(**given)
+
+
+def add_support_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--min-support",
+        metavar="N",
+        type=at_least_one,
+        default=1,
+        help="mark clusters with components of fewer sites than this (default: 1)",
+    )
+
+
+def at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1; got {text!r}")
+    return int(text)
 
 
 def names(text: str) -> list[str]:
@@ -99,28 +162,9 @@ def check_estimator_options(args: argparse.Namespace) -> None:
 
 def estimator_of(args: argparse.Namespace) -> Any:
     """The estimator the options describe, ready to fit."""
-    import koncord
+    from koncord.estimate.named import estimator_named
 
-    given = {} if args.max_components is None else {"max_components": args.max_components}
-    if args.estimator.startswith("asm"):
-        from koncord.estimate.asm import MNIST_MERGE_FACTORS
-
-        return koncord.ASM(
-            covariance="identity" if args.estimator == "asm-identity" else "spherical",
-            min_mass=args.min_mass,
-            split_factor=args.split_factor,
-            merge_factor=MNIST_MERGE_FACTORS if args.merge_grid == "mnist" else args.merge_factor,
-            random_state=args.seed,
-            **given,
-        )
-    if args.estimator == "xmeans":
-        return koncord.XMeans(random_state=args.seed, **given)
-    if args.estimator == "gmeans":
-        return koncord.GMeans(random_state=args.seed, **given)
-    from koncord.estimate.dpgmm import GRID
-
-    given = {} if args.max_components is None else {"truncation": args.max_components}
-    return koncord.LabelFreeSearch(koncord.DPGMM(**given), GRID, random_state=args.seed)
+    return estimator_named(args.estimator, random_state=args.seed, **{name: getattr(args, name) for name in GIVEN})
 
 
 def flag(name: str) -> str:

@@ -1,6 +1,6 @@
 """A federation's run, told to a person or to a machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +54,19 @@ class ClusterRow:
     share: float  # of all rows
     sites: tuple[str, ...]  # with at least one row in it
     silhouette: float | None  # None where no site has one
+    is_weak: bool  # fewer sites than asked for have a component in it
     differences: tuple[Difference, ...]  # largest first
 
 
 def site_rows(model: GlobalModel) -> list[SiteRow]:
     """One row a site, in name order."""
     return [
-        SiteRow(name=name, rows=int(counts.sum()), local_k=local_k, held=tuple(np.flatnonzero(counts).tolist()))
+        SiteRow(
+            name=name,
+            rows=int(counts.sum()) + model.info.get("withheld", {}).get(name, 0),
+            local_k=local_k,
+            held=tuple(np.flatnonzero(counts).tolist()),
+        )
         for name, counts, local_k in zip(model.sites, model.holdings, model.local_counts, strict=True)
     ]
 
@@ -77,6 +83,7 @@ def cluster_rows(model: GlobalModel) -> list[ClusterRow]:
             share=float(model.weights[number]),
             sites=tuple(name for name, held in zip(model.sites, model.holdings[:, number], strict=True) if held),
             silhouette=silhouettes[number],
+            is_weak=number in model.info.get("weak_clusters", ()),
             differences=distinguishing(apart[number]) if model.n_clusters > 1 else (),
         )
         for number in range(model.n_clusters)
@@ -132,11 +139,60 @@ def about_candidates(model: GlobalModel) -> str:
 
 
 def notes_of(model: GlobalModel) -> list[str]:
-    """What a reader should know: what the aggregator says, and clusters that hold nothing."""
+    """What a reader should know: what the aggregator says, clusters of nothing or of few sites, who was missing."""
     single = model.info.get("note")
     empty = [str(number) for number in np.flatnonzero(model.holdings.sum(axis=0) == 0).tolist()]
     about_empty = f"No row of any site is nearest to the center of cluster {', '.join(empty)}." if empty else None
-    return [note for note in (single, *model.info.get("notes", []), about_empty) if note]
+    said = (*model.info.get("notes", []), about_empty, about_weak(model), about_withheld(model))
+    notes = (about_privacy(model), single, *said)
+    return [note for note in (*notes, *about_missing(model)) if note]
+
+
+def about_privacy(model: GlobalModel) -> str | None:
+    """What the sites promised of their rows, if they did."""
+    promised = model.info.get("privacy")
+    if not promised:
+        return None
+    return (
+        f"Everything each site sent is differentially private (epsilon {promised['epsilon']:g}, "
+        f"delta {promised['delta']:g}, rows clipped to {promised['bound']:g}): "
+        "counts are noisy, and the seed does not repeat the run."
+    )
+
+
+def about_weak(model: GlobalModel) -> str | None:
+    """Clusters that too few sites support, if any."""
+    weak = model.info.get("weak_clusters", [])
+    if not weak:
+        return None
+    support = model.info["support"]
+    named = ", ".join(f"{cluster} ({counted(support[cluster], 'site')})" for cluster in weak)
+    return (
+        f"Fewer than {model.info['min_support']} sites support cluster {named}: "
+        "it may be what one site holds, or made up by it."
+    )
+
+
+def about_withheld(model: GlobalModel) -> str | None:
+    """Rows that no count holds, if any."""
+    withheld = model.info.get("withheld", {})
+    if not withheld:
+        return None
+    rows = counted(sum(withheld.values()), "row")
+    return f"No count by cluster holds {rows} of {', '.join(withheld)}: fewer than these sites report, or next to such."
+
+
+def about_missing(model: GlobalModel) -> list[str]:
+    """A sentence for every site that was missing: from which exchanges, and why."""
+    absences: dict[str, list[Mapping[str, Any]]] = {}
+    for absence in model.info.get("missing", []):
+        absences.setdefault(absence["site"], []).append(absence)
+    sentences = []
+    for site, missed in absences.items():
+        exchanges = ", ".join(f"{each['exchange']} ({each['asked']})" for each in missed)
+        reasons = "; ".join(dict.fromkeys(each["reason"] for each in missed))
+        sentences.append(f"Site {site} was missing from exchange {exchanges}: {reasons}.")
+    return sentences
 
 
 def headline(model: GlobalModel) -> str:
@@ -204,7 +260,7 @@ def clusters_text(model: GlobalModel) -> str:
                 str(row.number),
                 f"{row.rows:,}",
                 f"{row.share:.1%}",
-                str(len(row.sites)),
+                f"{len(row.sites)}{' weak' if row.is_weak else ''}",
                 "none" if row.silhouette is None else f"{row.silhouette:.3f}",
                 ", ".join(
                     f"{'high' if difference.is_above else 'low'} {model.columns[difference.column]}"

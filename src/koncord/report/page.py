@@ -9,6 +9,7 @@ from pathlib import Path
 
 from koncord.data.files import counted
 from koncord.model.globalmodel import GlobalModel
+from koncord.report.choice import choice
 from koncord.report.federation import (
     ClusterRow,
     about_candidates,
@@ -46,6 +47,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 UP, DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 HEADINGS = {
     "sure": "How sure is it?",
+    "choice": "How many clusters?",
     "truth": "Against the known classes",
     "holdings": "Who holds what",
     "map": "Map of centers and components",
@@ -71,6 +73,7 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     rows = cluster_rows(model)
     contents = {
         "sure": sure(model),
+        "choice": choice(model),
         "truth": truth(model, record),
         "holdings": holdings(model),
         "map": parameters(model, record),
@@ -202,7 +205,7 @@ def truth(model: GlobalModel, record: RunRecord) -> list[str]:
 
 def holdings(model: GlobalModel) -> list[str]:
     totals = model.holdings.sum(axis=1)
-    shares = model.holdings / totals[:, None]
+    shares = model.holdings / totals.clip(1)[:, None]  # a site that was missing at the end told no rows
     largest = float(shares.max())
     rows = [
         [
@@ -289,7 +292,7 @@ def sizes(rows: Sequence[ClusterRow]) -> list[str]:
             chip(row.number),
             f"{row.rows:,}",
             f"{row.share:.1%}",
-            str(len(row.sites)),
+            f"{len(row.sites)}{' weak' if row.is_weak else ''}",
             barred(row.share, 0.0, largest),
         ]
         for row in rows
@@ -409,9 +412,10 @@ def center_cell(value: str, is_above: bool | None) -> str:
 
 def sent(model: GlobalModel, record: RunRecord) -> list[str]:
     n_exchanges = max((departed.exchange for departed in record.departures), default=0)
+    who = "not every site" if model.info.get("missing") else "every site"
     parts = [
         paragraph(
-            f"In {counted(n_exchanges, 'exchange')} the server asked and every site answered. The answers below are "
+            f"In {counted(n_exchanges, 'exchange')} the server asked and {who} answered. The answers below are "
             "all that left the sites; what the server sent to them is not counted."
         )
     ]

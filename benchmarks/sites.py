@@ -1,0 +1,94 @@
+"""Many sites in one process, every message packed and unpacked: time and memory against the number of sites.
+
+Each number of sites runs in a process of its own, so that its peak memory is its own. Phase 1 is told the counts: what
+is measured is the federation, not the estimator.
+
+    python benchmarks/sites.py                 # 25, 50, 100 and 200 sites
+    python benchmarks/sites.py --sites 10 20 --aggregator kfed
+"""
+
+import os
+
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from time import perf_counter, process_time
+
+import numpy as np
+
+import koncord
+
+N_FEATURES, N_CLUSTERS, HELD, ROWS = 20, 12, 3, 500
+AGGREGATORS = {
+    "fedgem": lambda: koncord.FedGEM(upsilon=10),
+    "fedkmeans": lambda: koncord.FedKMeans(N_CLUSTERS),
+    "kfed": lambda: koncord.KFed(N_CLUSTERS),
+    "ffcm": lambda: koncord.FFCM(N_CLUSTERS, max_rounds=10),
+}
+
+
+def tables(n_sites: int) -> dict[str, np.ndarray]:
+    """Sites with rows of three of twelve separated clusters each."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(scale=8, size=(N_CLUSTERS, N_FEATURES))
+    made = {}
+    for at in range(n_sites):
+        held = rng.choice(N_CLUSTERS, HELD, replace=False)
+        made[f"site-{at:04}"] = centers[rng.choice(held, ROWS)] + rng.normal(size=(ROWS, N_FEATURES))
+    return made
+
+
+def federate(aggregator: str, X: dict[str, np.ndarray]) -> koncord.FederatedClustering:
+    clustering = koncord.FederatedClustering(koncord.KnownCounts(HELD), AGGREGATORS[aggregator](), random_state=0)
+    return clustering.fit(X)
+
+
+def measure(aggregator: str, n_sites: int) -> dict[str, float]:
+    federate(aggregator, tables(8))  # everything is loaded
+    X = tables(n_sites)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, cpu_began = perf_counter(), process_time()
+    clustering = federate(aggregator, X)
+    return {
+        "sites": n_sites,
+        "seconds": perf_counter() - began,
+        "cpu": process_time() - cpu_began,
+        "exchanges": clustering.model_.info["exchanges"],
+        "mb_sent": sum(departed.n_bytes for departed in clustering.departures_) / 1e6,
+        "mb_tables": n_sites * ROWS * N_FEATURES * 8 / 1e6,
+        "mb_peak_growth": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3,
+        "clusters": clustering.n_clusters_,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sites", type=int, nargs="+", default=[25, 50, 100, 200])
+    parser.add_argument("--aggregator", choices=AGGREGATORS, nargs="+", default=list(AGGREGATORS))
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.aggregator[0], args.sites[0])))
+        return
+    print(
+        "aggregator  sites  clusters  exchanges  seconds  CPU s  CPU ms/site/exchange  MB sent  MB tables  MB peak more"
+    )
+    for aggregator in args.aggregator:
+        for n_sites in args.sites:
+            command = [sys.executable, __file__, "--one", "--sites", str(n_sites), "--aggregator", aggregator]
+            row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            each = 1e3 * row["cpu"] / n_sites / row["exchanges"]
+            print(
+                f"{aggregator:<10}  {n_sites:>5}  {row['clusters']:>8}  {row['exchanges']:>9}  {row['seconds']:>7.2f}  "
+                f"{row['cpu']:>5.2f}  {each:>20.2f}  {row['mb_sent']:>7.2f}  {row['mb_tables']:>9.1f}  "
+                f"{row['mb_peak_growth']:>12.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""``koncord join``: a site's side of a federation over a network."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from koncord.cli.fit import add_aggregator_options, aggregator_of, check_aggregator_options
+from koncord.cli.options import (
+    add_estimator_options,
+    add_site_options,
+    add_table_options,
+    check_estimator_options,
+    estimator_of,
+    table_of,
+)
+from koncord.cli.output import as_json
+
+if TYPE_CHECKING:
+    from koncord.data.files import Table
+    from koncord.network.places import Invitation
+
+NAME = "join"
+SUMMARY = "take part, as a site, in the federations of a coordinator, until Ctrl-C"
+DESCRIPTION = """\
+Connect to the coordinator of an invitation and answer what its federations ask about the table. The table stays here.
+What a site needs to go on after a restart is kept in its state folder, with a ledger of every message that left and,
+after a run, the cluster of every row (runs/RUN/labels.csv). While the coordinator is away, it tries again.
+
+With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
+of its own, field by field.
+"""
+EPILOG = """\
+examples:
+  koncord join --invite north.invite --data visits.csv
+  koncord join --invite north.invite --data visits.csv --dry-run --aggregator fedgem
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord join --invite FILE --data TABLE [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--invite", metavar="FILE", type=Path, required=True, help="the coordinator's invitation")
+    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, NPY or NPZ")
+    parser.add_argument(
+        "--state", metavar="DIR", type=Path, help="folder of this site's own (default: koncord-site-NAME)"
+    )
+    parser.add_argument(
+        "--patience", metavar="S", type=float, help="give up when not connected for S seconds (default: never)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be sent; send nothing")
+    parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
+    add_site_options(parser, min_report=1)
+    add_table_options(parser)
+    add_estimator_options(parser)
+    add_aggregator_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.json and not args.dry_run:
+        raise ValueError("--json goes with --dry-run.")
+    if args.dry_run:
+        check_estimator_options(args)
+        check_aggregator_options(args)
+    from koncord.network.places import Invitation
+
+    invitation = Invitation.load(args.invite)
+    table = table_of(args, args.data)
+    if args.dry_run:
+        dry_run(args, invitation, table)
+    else:
+        join(args, invitation, table)
+
+
+def join(args: argparse.Namespace, invitation: "Invitation", table: "Table") -> None:
+    from koncord.network.joining import stay_joined
+    from koncord.network.processes import Stopped, say, stopped_by_signals
+    from koncord.network.site import SiteFolder, sole_owner
+
+    folder = args.state or Path(f"koncord-site-{invitation.site}")
+    if not folder.resolve().parent.is_dir():
+        raise ValueError(f"The folder '{folder.parent}' of --state does not exist; make it first.")
+    if args.patience is not None and not args.patience > 0:
+        raise ValueError(f"--patience must be greater than 0; got {args.patience:g}.")
+    place = SiteFolder.create(
+        folder,
+        invitation,
+        table.X,
+        table.columns,
+        min_report=args.min_report,
+        allows_disclosure=args.allow_disclosure,
+        ledgers=args.ledger,
+    )
+    say(
+        f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
+        f"What leaves is listed in {place.ledger}"
+    )
+    with stopped_by_signals(), sole_owner(place.folder):
+        try:
+            stay_joined(place.folder, invitation.address, patience=args.patience)
+        except Stopped:
+            say("stopped.")
+
+
+def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table") -> None:
+    """A federation of this site alone, in this process, and all that left it."""
+    from koncord._threads import one_thread
+    from koncord.federate.site import Site
+    from koncord.model.clustering import run_federation
+    from koncord.network.rehearsal import Rehearsal
+    from koncord.report.tables import text_table
+
+    aggregator = aggregator_of(args)
+    site = Site(
+        invitation.site,
+        table.X,
+        table.columns,
+        estimator=estimator_of(args).set_params(random_state=None),
+        aggregator=aggregator,
+        min_report=args.min_report,
+    )
+    link = Rehearsal(site)
+    with one_thread():
+        run_federation(link, aggregator, seed=args.seed, standardize=args.standardize, settings={})
+    if args.json:
+        print(as_json({"site": invitation.site, "sent": link.sent}))
+        return
+    rows = [tuple(str(row[name]) for name in COLUMNS) for row in link.sent]
+    print(f"Nothing was sent. In a federation of its own, site {invitation.site} would send:\n")
+    print(text_table(COLUMNS, rows))
+    print(
+        f"\n{total(link.sent)} bytes in {link.n_exchanges} exchanges; with other sites the number of global clusters,"
+    )
+    print("and with it the sizes that depend on it, may differ.")
+
+
+COLUMNS = ("exchange", "message", "field", "shape", "bytes")
+
+
+def total(sent: Sequence[dict[str, Any]]) -> str:
+    return f"{sum({(row['exchange'], row['at']): row['message_bytes'] for row in sent}.values()):,}"

@@ -1,0 +1,308 @@
+"""``koncord run``: a federation over the sites that joined."""
+
+import argparse
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
+
+from koncord.cli.fit import add_aggregator_options, aggregator_of, check_aggregator_options
+from koncord.cli.options import (
+    GIVEN,
+    add_estimator_options,
+    add_support_option,
+    check_estimator_options,
+    flag,
+    names,
+)
+from koncord.cli.output import as_json
+from koncord.cli.serve import add_folder_option
+
+if TYPE_CHECKING:
+    from koncord.network.places import Coordinator
+
+NAME = "run"
+SUMMARY = "run a federation over the sites that joined"
+DESCRIPTION = """\
+Run both phases over the sites that joined the coordinator on this machine (koncord serve). It waits until they are
+connected, shows every exchange and who took part, and writes the model and the report. Each site gets the clusters of
+its own rows on its own disk.
+
+A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
+--min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model.
+"""
+EPILOG = """\
+examples:
+  koncord run --out run --min-sites 3
+  koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
+  koncord run --out run --resume
+"""
+SETTINGS, JOURNAL = "resume.json", "journal"
+DEFAULT_MIN_SITES, DEFAULT_TIMEOUT, DEFAULT_FIRST_TIMEOUT, DEFAULT_WAIT = 2, 120.0, 3600.0, 120.0
+LOOK_EVERY = 1.0
+# A resumed run has these as it was started with; the rest it may be given anew.
+METHOD = (
+    "estimator",
+    "seed",
+    "aggregator",
+    "clusters",
+    "upsilon",
+    "allow_disclosure",
+    "standardize",
+    "min_support",
+    *GIVEN,
+)
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord run --out DIR [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_folder_option(parser)
+    group = parser.add_argument_group("sites")
+    group.add_argument(
+        "--sites", metavar="A,B", type=names, action="extend", help="who takes part (default: all invited)"
+    )
+    group.add_argument(
+        "--min-sites",
+        metavar="N",
+        type=int,
+        default=DEFAULT_MIN_SITES,
+        help=f"fewest sites that must answer an exchange (default: {DEFAULT_MIN_SITES})",
+    )
+    group.add_argument(
+        "--round-timeout",
+        metavar="S",
+        type=float,
+        default=DEFAULT_TIMEOUT,
+        help=f"seconds to wait for a site's answer (default: {DEFAULT_TIMEOUT:g})",
+    )
+    group.add_argument(
+        "--first-timeout",
+        metavar="S",
+        type=float,
+        default=DEFAULT_FIRST_TIMEOUT,
+        help=f"seconds to wait for phase 1, which takes longest (default: {DEFAULT_FIRST_TIMEOUT:g})",
+    )
+    group.add_argument(
+        "--wait",
+        metavar="S",
+        type=float,
+        default=DEFAULT_WAIT,
+        help=f"seconds to wait for sites to connect before the run begins (default: {DEFAULT_WAIT:g})",
+    )
+    parser.add_argument(
+        "--standardize",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="give every column mean 0 and variance 1 over all sites first (default: yes)",
+    )
+    add_estimator_options(parser)
+    add_aggregator_options(parser)
+    add_support_option(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
+    group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
+    group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    check_estimator_options(args)
+    if not args.resume:
+        check_aggregator_options(args)
+    if args.min_sites < 1:
+        raise ValueError(f"--min-sites must be at least 1; got {args.min_sites}.")
+    for option in ("round_timeout", "first_timeout", "wait"):
+        if not 0 < getattr(args, option) < float("inf"):
+            raise ValueError(
+                f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
+            )
+    from koncord.cli.invite import check_running
+    from koncord.errors import KoncordError
+    from koncord.network.places import Coordinator
+    from koncord.network.processes import Stopped, say, stopped_by_signals
+
+    place = Coordinator.load(args.folder)
+    check_running(place)
+    settings = resumed(args) if args.resume else begun(args, place)
+    again = f"koncord run --out {args.out} --resume"
+    with stopped_by_signals():
+        try:
+            federate(args, place, settings)
+        except Stopped:
+            say(f"stopped; go on with: {again}")
+            raise KeyboardInterrupt from None
+        except KoncordError as error:
+            raise KoncordError(f"{error} Go on with: {again}") from error
+
+
+def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
+    """A new folder with what a resumed run must know."""
+    import json
+    from secrets import token_hex
+
+    from koncord.errors import KoncordError
+    from koncord.network.certificates import write_private
+    from koncord.report.runfolder import check_folder
+
+    target = check_folder("--out", args.out, replaces=False)
+    invited = place.sites()
+    sites = sorted(set(args.sites or invited))
+    unknown = [site for site in sites if site not in invited]
+    if unknown:
+        raise ValueError(
+            f"--sites names {', '.join(unknown)}, who was not invited; invited: {', '.join(invited) or 'nobody'}."
+        )
+    if len(sites) < args.min_sites:
+        raise KoncordError(f"{len(sites)} sites are invited; --min-sites asks for {args.min_sites}.")
+    started = datetime.now(UTC)
+    settings = {
+        "run": f"{started:%Y%m%d-%H%M%S}-{token_hex(4)}",
+        "started": started.isoformat(timespec="seconds"),
+        "sites": sites,
+        "method": {name: getattr(args, name) for name in METHOD},
+    }
+    target.mkdir(exist_ok=True)
+    write_private(target / SETTINGS, json.dumps(settings, indent=1).encode())
+    return settings
+
+
+def resumed(args: argparse.Namespace) -> dict[str, Any]:
+    """What the run of the folder was started with; its method takes the place of the options given now."""
+    import json
+
+    from koncord.errors import KoncordError
+
+    path = args.out / SETTINGS
+    if not path.is_file():
+        what = "is finished" if (args.out / "model.koncord").exists() else "holds no run that was begun"
+        raise KoncordError(f"'{args.out}' {what}; there is nothing to resume.")
+    try:
+        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name in METHOD:
+            setattr(args, name, settings["method"][name])
+    except (ValueError, KeyError, TypeError) as error:
+        raise KoncordError(f"'{path}' does not tell how to resume a run.") from error
+    return settings
+
+
+def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str, Any]) -> None:
+    import json
+    from tempfile import TemporaryDirectory
+
+    from koncord._threads import one_thread
+    from koncord.estimate.named import estimator_named
+    from koncord.federate import setup
+    from koncord.federate.checkpoint import FileJournal
+    from koncord.federate.flower.link import Relay
+    from koncord.model.clustering import run_federation, settings_of
+    from koncord.network.processes import say
+    from koncord.network.watching import Watched
+    from koncord.report.federation import as_record, as_text
+    from koncord.report.runfolder import MODEL, PAGE, RECORD, write_report
+    from koncord.report.runrecord import RunRecord
+
+    began = perf_counter()
+    aggregator = aggregator_of(args)
+    method = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
+    estimator = estimator_named(**method)
+    nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
+    with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
+        say(f"Flower run {relay.run_id} carries run {settings['run']}")
+        wait_for_sites(relay, nodes, args.min_sites, args.wait)
+        link = Watched(
+            relay,
+            nodes,
+            run=settings["run"],
+            method=json.dumps({"aggregator": aggregator.name, "estimator": method}, sort_keys=True),
+            timeout=args.round_timeout,
+            first_timeout=args.first_timeout,
+            min_sites=args.min_sites,
+            journal=FileJournal(args.out / JOURNAL),
+        )
+        with one_thread():
+            model = run_federation(
+                link,
+                aggregator,
+                seed=args.seed,
+                standardize=args.standardize,
+                settings=settings_of(estimator, aggregator),
+                min_support=args.min_support,
+            )
+    record = RunRecord(
+        started=settings["started"],
+        seconds=round(perf_counter() - began, 6),
+        estimator=args.estimator,
+        aggregator=args.aggregator,
+        is_standardized=args.standardize,
+        options=options_given(args),
+        files=dict.fromkeys(model.sites, "at the site"),
+        sends=(*setup.SENDS, *aggregator.sends),
+        departures=tuple(link.departures),
+        versions={"python": platform.python_version()},
+    )
+    model.save(args.out / MODEL)
+    record.save(args.out / RECORD)
+    write_report(args.out)
+    remove_journal(args.out)
+    if args.json:
+        places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
+        print(as_json({**as_record(model, record), **places, "run": settings["run"]}))
+    else:
+        print(f"{as_text(model, record)}\n\n{link.n_exchanges} exchanges; run {settings['run']}")
+        print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
+
+
+def options_given(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that shaped the run, by name, for its record."""
+    values = {name: getattr(args, name) for name in ("clusters", "upsilon", "allow_disclosure", *GIVEN)}
+    given = {flag(name): value for name, value in values.items() if value is not None and value is not False}
+    support = {"--min-support": args.min_support} if args.min_support > 1 else {}
+    return {**given, **support, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
+
+
+def wait_for_sites(relay: Any, nodes: dict[str, int], min_sites: int, seconds: float) -> None:
+    """Wait for all sites to connect, and when the time is over go on if there are enough."""
+    from koncord.errors import KoncordError
+    from koncord.network.processes import say
+
+    end = perf_counter() + seconds
+    told: Sequence[str] = ()
+    while True:
+        online = relay.online()
+        away = [site for site, node in nodes.items() if node not in online]
+        if away != told:
+            say(f"connected: {listed([site for site in nodes if site not in away])}; away: {listed(away)}")
+            told = away
+        if not away:
+            return
+        if perf_counter() > end:
+            if len(nodes) - len(away) >= min_sites:
+                say("the run begins without those that are away; they take part when they come")
+                return
+            raise KoncordError(
+                f"{len(nodes) - len(away)} sites connected within {seconds:g} s; --min-sites asks for {min_sites} "
+                f"(away: {listed(away)})."
+            )
+        sleep(LOOK_EVERY)
+
+
+def listed(sites: Sequence[str]) -> str:
+    return ", ".join(sites) or "nobody"
+
+
+def remove_journal(folder: Path) -> None:
+    """The run is over: what the sites sent is in the model as far as it is to be kept."""
+    from shutil import rmtree
+
+    (folder / SETTINGS).unlink()
+    rmtree(folder / JOURNAL, ignore_errors=True)

@@ -1,0 +1,129 @@
+"""``koncord serve``: the coordinator's side of a federation over a network."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from koncord.cli.options import flag, names
+
+NAME = "serve"
+SUMMARY = "be the coordinator of sites on other machines, until Ctrl-C"
+DESCRIPTION = """\
+Start what sites connect to: Flower, reachable from this machine only, and nginx in front of it, which lets sites
+through to what they need and nobody to the rest. The first start makes a folder with a certificate authority of its
+own, the server's certificate and the settings; later starts take them from there. Everything is encrypted (TLS).
+"""
+EPILOG = """\
+examples:
+  koncord serve --host fed.example.org
+  koncord serve --folder trial --host localhost --port 9443
+"""
+DEFAULT_FOLDER = Path("koncord-coordinator")
+DEFAULT_PORT = 8443
+DEFAULT_INTERNAL_PORT = 18443
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord serve [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_folder_option(parser)
+    group = parser.add_argument_group("first start", "Later starts take these from the folder and refuse others.")
+    group.add_argument(
+        "--host",
+        metavar="NAME,NAME",
+        type=names,
+        help="names or addresses by which sites reach this machine, the first for invitations (default: localhost)",
+    )
+    group.add_argument("--port", metavar="N", type=int, help=f"for sites (default: {DEFAULT_PORT})")
+    group.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="address to listen on (default: all, or 127.0.0.1 where --host is this machine)",
+    )
+    group.add_argument(
+        "--internal-port",
+        metavar="N",
+        type=int,
+        help=f"for Flower, on this machine only (default: {DEFAULT_INTERNAL_PORT})",
+    )
+    parser.set_defaults(run=run)
+
+
+def add_folder_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--folder",
+        metavar="DIR",
+        type=Path,
+        default=DEFAULT_FOLDER,
+        help=f"the coordinator's folder (default: {DEFAULT_FOLDER})",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    from koncord.network.processes import Stopped, say, stopped_by_signals
+    from koncord.network.serving import serving
+
+    place = place_of(args)
+    with stopped_by_signals():
+        try:
+            with serving(place) as programs:
+                print(f"ready: sites reach {place.address}; invite one: {invite_command(args)}", flush=True)
+                programs.watch()
+        except Stopped:
+            say("stopped.")
+
+
+def invite_command(args: argparse.Namespace) -> str:
+    own = "" if args.folder == DEFAULT_FOLDER else f" --folder {args.folder}"
+    return f"koncord invite NAME{own}"
+
+
+def place_of(args: argparse.Namespace) -> Any:
+    """The coordinator's folder, made at the first start."""
+    from koncord.network.places import Coordinator, check_host, check_port, is_loopback
+    from koncord.network.processes import say
+
+    if (args.folder / "settings.json").exists():
+        place = Coordinator.load(args.folder)
+        check_unchanged(args, place)
+        return place
+    if args.folder.exists() and any(args.folder.iterdir()):
+        raise ValueError(f"--folder '{args.folder}' is not empty and not that of a coordinator; name another.")
+    hosts = tuple(check_host(host) for host in args.host or ["localhost"])
+    listen = args.listen if args.listen in (None, "*") else check_host(args.listen)
+    place = Coordinator(
+        folder=args.folder.resolve(),
+        hosts=hosts,
+        listen=listen or ("127.0.0.1" if is_loopback(hosts) else "*"),
+        port=check_port("--port", args.port or DEFAULT_PORT),
+        internal_port=check_port("--internal-port", args.internal_port or DEFAULT_INTERNAL_PORT),
+    )
+    if place.port == place.internal_port:
+        raise ValueError("--port and --internal-port must differ.")
+    place.create()
+    say(f"made {args.folder}: a certificate authority, the server's certificate for {', '.join(hosts)}, settings")
+    return place
+
+
+def check_unchanged(args: argparse.Namespace, place: Any) -> None:
+    """Refuse options that are not those of the first start."""
+    stored = {
+        "host": list(place.hosts),
+        "port": place.port,
+        "listen": place.listen,
+        "internal_port": place.internal_port,
+    }
+    changed = [name for name, value in stored.items() if getattr(args, name) not in (None, value)]
+    if changed:
+        flags = ", ".join(flag(name) for name in changed)
+        raise ValueError(
+            f"'{args.folder}' was made with another {flags}: its certificate and the invitations hold to that. "
+            "Name another --folder for another coordinator."
+        )

@@ -1,0 +1,163 @@
+"""Flower's own programs: how they are called, with everything switched off that would call home or install."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from koncord.errors import KoncordError, MissingExtra
+
+SUPERLINK = "koncord"  # the name of the connection in Flower's configuration
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+    "PYTHONUNBUFFERED": "1",
+}
+# One thread in every process, so that sums round alike everywhere.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Programs that Flower would start at a site for other kinds of runs.
+FOREIGN = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+APP = {
+    "pyproject.toml": """\
+[project]
+name = "koncord-relay"
+version = "1.0.0"
+description = "Carries koncord's messages."
+dependencies = []
+
+[tool.flwr.app]
+publisher = "koncord"
+
+[tool.flwr.app.components]
+serverapp = "koncord_relay.server_app:app"
+clientapp = "koncord_relay.client_app:app"
+
+[tool.flwr.app.config]
+socket = ""
+
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+""",
+    "koncord_relay/__init__.py": '"""Carries koncord\'s messages."""\n',
+    "koncord_relay/server_app.py": '"""The relay, as installed here."""\n\n'
+    'from koncord.federate.flower.relay import app\n\n__all__ = ["app"]\n',
+    "koncord_relay/client_app.py": '"""Answers nothing: a site answers with the koncord it has installed."""\n\n'
+    "from flwr.clientapp import ClientApp\n\napp = ClientApp()\n",
+}
+HAND_OVER = """\
+import json, os, sys
+from multiprocessing.connection import Client
+
+try:
+    with Client({socket!r}, family="AF_UNIX") as warm:
+        warm.send_bytes(json.dumps(sys.argv[1:]).encode())
+        try:
+            warm.recv_bytes()
+        except EOFError:
+            pass
+except OSError:
+    cold = {cold!r}
+    os.execv(cold[0], [*cold, *sys.argv[1:]])
+"""
+CALL_TIMEOUT = 120.0
+
+
+def program(name: str) -> str:
+    """Path of one of Flower's programs, which stand beside the interpreter."""
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        raise MissingExtra("A federation over a network", "flower")
+    return str(path)
+
+
+def environment(home: Path, *, first_in_path: Path | None = None) -> dict[str, str]:
+    """Environment of Flower's programs: its files under `home`, and its programs found first."""
+    path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    if first_in_path is not None:
+        path.insert(0, str(first_in_path))
+    return {**os.environ, **QUIET, **ONE_THREAD, "FLWR_HOME": str(home), "PATH": os.pathsep.join(path)}
+
+
+def superlink_command(*, port: int, certificates: Path, database: Path) -> list[str]:
+    return [
+        *(program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)),
+        *("--ssl-ca-certfile", str(certificates / "ca.crt")),
+        *("--ssl-certfile", str(certificates / "server.crt")),
+        *("--ssl-keyfile", str(certificates / "server.key")),
+        *("--database", str(database), "--enable-supernode-auth", "--disable-runtime-dependency-installation"),
+    ]
+
+
+def supernode_command(*, address: str, authority: Path, key: Path, port: int) -> list[str]:
+    return [
+        *(program("flower-supernode"), "--superlink", address, "--root-certificates", str(authority)),
+        *("--auth-supernode-private-key", str(key), "--host", "127.0.0.1", "--port", str(port)),
+    ]
+
+
+def write_client_programs(folder: Path, socket: Path, cold: Sequence[str]) -> None:
+    """What Flower finds in the place of its own programs at a site: koncord's client, and refusals.
+
+    The client hands its arguments to the process that listens at `socket`, which has everything loaded, and lives as
+    long as the answer takes; if nobody listens, it becomes the command `cold`.
+    """
+    folder.mkdir(exist_ok=True)
+    hand_over = folder / "hand_over.py"
+    hand_over.write_text(HAND_OVER.format(socket=str(socket), cold=list(cold)), encoding="utf-8")
+    write_script(folder / "flwr-clientapp", f'exec {shlex.join([sys.executable, "-IS", str(hand_over)])} "$@"')
+    for name in FOREIGN:
+        write_script(folder / name, f"echo 'koncord: a site of koncord runs no {name}.' >&2\nexit 1")
+
+
+def write_script(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o700)
+
+
+def write_app(folder: Path) -> Path:
+    """The thin program that Flower runs at the coordinator."""
+    for name, text in APP.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_connection(home: Path, *, port: int, authority: Path) -> None:
+    """Tell Flower's command line where the coordinator is: on this machine."""
+    lines = [
+        "[superlink]",
+        f'default = "{SUPERLINK}"',
+        "",
+        f"[superlink.{SUPERLINK}]",
+        f'address = "127.0.0.1:{port}"',
+        f"root-certificates = {json.dumps(str(authority))}",
+        "",
+    ]
+    (home / "config.toml").write_text("\n".join(lines), encoding="utf-8")
+
+
+def call(home: Path, *arguments: str) -> dict[str, Any]:
+    """What one call of Flower's command line returns as JSON; `KoncordError` if it fails."""
+    command = [program("flwr"), *arguments, "--format", "json"]
+    try:
+        done = subprocess.run(
+            command, env=environment(home), capture_output=True, text=True, timeout=CALL_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KoncordError(f"flwr {arguments[0]} did not answer in {CALL_TIMEOUT:g} s.") from error
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        answer = {}
+    if done.returncode or not answer.get("success", False):
+        told = answer.get("error-message") or " ".join((done.stderr or done.stdout).split())[-300:]
+        raise KoncordError(f"flwr {' '.join(arguments[:2])} failed: {told}")
+    return answer

@@ -1,0 +1,100 @@
+"""The ServerApp: it carries what `koncord run` asks to the sites and back, and ends when `koncord run` does."""
+
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from koncord.federate.flower.frames import as_frame, from_frame
+
+RECORD = "koncord"
+MESSAGE_TYPE = "query.exchange"
+POLL = 0.5  # seconds; every look costs the SuperLink some hundredths of a second
+MOST_WORDS = 100  # characters
+GRACE = 5.0  # seconds a message outlives the time it is waited for
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    with Client(str(context.run_config["socket"]), family="AF_UNIX") as connection:
+        relay(grid, connection)
+
+
+def relay(grid: Grid, connection: Connection) -> None:
+    """Answer every frame until the other end is gone."""
+    while True:
+        try:
+            header, blobs = from_frame(connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            return
+        if header["do"] == "online":
+            connection.send_bytes(as_frame({"online": list(grid.get_node_ids())}))
+        else:
+            connection.send_bytes(exchanged(grid, header, blobs))
+
+
+def exchanged(grid: Grid, header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
+    """Give every node its messages; the frame of what came back in time, and of why the rest did not."""
+    online = set(grid.get_node_ids())
+    nodes: dict[str, int] = header["nodes"]
+    missing = {site: "not connected" for site, node in nodes.items() if node not in online}
+    messages = {
+        site: Message(
+            content(header, [blobs[f"{site}/{at}"] for at in range(header["counts"][site])]),
+            node,
+            MESSAGE_TYPE,
+            group_id=str(header["exchange"]),
+            ttl=header["timeout"] + GRACE,
+        )
+        for site, node in nodes.items()
+        if site not in missing
+    }
+    waiting = dict(zip(grid.push_messages(list(messages.values())), messages, strict=True)) if messages else {}
+    received: dict[str, list[bytes]] = {}
+    seconds: dict[str, list[float]] = {}
+    end = time.monotonic() + header["timeout"]
+    while waiting and time.monotonic() < end:
+        for reply in grid.pull_messages(list(waiting)):
+            site = waiting.pop(reply.metadata.reply_to_message_id, None)
+            if site is None:
+                continue
+            if reply.has_error():
+                missing[site] = f"no answer (Flower: {first_words(reply.error.reason or 'no reason')})"
+                continue
+            record: dict[str, Any] = dict(reply.content.config_records.get(RECORD, {}))
+            if "error" in record:
+                missing[site] = str(record["error"])
+            else:
+                received[site] = [bytes(each) for each in record.get("replies", [])]
+                seconds[site] = [float(each) for each in record.get("seconds", [])]
+        if waiting:
+            time.sleep(POLL)
+    missing |= dict.fromkeys(waiting.values(), f"no answer in {header['timeout']:g} s")
+    counts = {site: len(replies) for site, replies in received.items()}
+    return as_frame(
+        {"counts": counts, "seconds": seconds, "missing": missing},
+        {f"{site}/{at}": each for site, replies in received.items() for at, each in enumerate(replies)},
+    )
+
+
+def first_words(reason: str) -> str:
+    """What Flower says, as far as a line of a report holds it."""
+    words = reason.removeprefix("Error: ").partition(". ")[0]
+    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}..."
+
+
+def content(header: Mapping[str, Any], messages: list[bytes]) -> RecordDict:
+    record = ConfigRecord(
+        {
+            "run": header["run"],
+            "exchange": header["exchange"],
+            "method": header["method"],
+            "messages": messages,
+        }
+    )
+    return RecordDict({RECORD: record})

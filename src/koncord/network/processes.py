@@ -1,0 +1,137 @@
+"""Programs that koncord starts: each is said aloud, and none is left behind."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+STOP_WITHIN = 10.0  # seconds a program gets to end by itself
+POLL = 0.05
+PR_SET_PDEATHSIG = 1
+
+
+class Program:
+    """A program in a process group of its own, with its output in a file.
+
+    It ends when its owner does, even if the owner is killed (Linux).
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        say(f"starting {name}: {' '.join(command)}")
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            )
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def stop(self) -> None:
+        """End it and everything it started: asked first, then made to."""
+        family = descendants(self.process.pid)
+        if not self.has_ended:
+            signal_group(self.process.pid, signal.SIGTERM)
+        self._wait(STOP_WITHIN)
+        family |= descendants(self.process.pid)
+        signal_group(self.process.pid, signal.SIGKILL)
+        for pid, started in family.items():
+            if start_time(pid) == started:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _wait(self, seconds: float) -> None:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            say(f"{self.name} does not end by itself: killed")
+
+    def last_lines(self, n: int = 5) -> str:
+        """The end of its output, for a person who must know why it ended."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return " | ".join(line.strip() for line in text.splitlines()[-n:] if line.strip())
+
+
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, number)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Children, grandchildren, ... of a process that live now, each with its start time, which tells a number anew."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        fields = stat_fields(int(entry.name))
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: dict[int, str] = {}
+    waiting = list(children.get(pid, []))
+    while waiting:
+        child = waiting.pop()
+        found[child] = start_time(child)
+        waiting += children.get(child, [])
+    return found
+
+
+def start_time(pid: int) -> str:
+    fields = stat_fields(pid)
+    return fields[19] if fields and fields[0] != "Z" else ""
+
+
+def stat_fields(pid: int) -> list[str]:
+    """What Linux tells about a process, from its state on; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
+    except OSError:
+        return []
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition came true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+class Stopped(BaseException):
+    """A person or the system asked this program to end."""
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Within the block SIGTERM, like Ctrl-C, raises `Stopped`, so that what was started is ended."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Stopped
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,109 @@
+"""The nginx in front of Flower: TLS ends here, and only what a site needs goes through."""
+
+import os
+import shutil
+from pathlib import Path
+from pwd import getpwuid
+
+from koncord.errors import KoncordError
+
+# What a Flower SuperNode with a registered key calls. Whoever reaches /v1/control or /v1/runtime could register keys
+# and start programs.
+FLEET = (
+    "activate-node",
+    "deactivate-node",
+    "send-node-heartbeat",
+    "pull-messages",
+    "push-messages",
+    "get-run",
+    "get-fab",
+    "push-object",
+    "pull-object",
+    "confirm-message-received",
+)
+# A message of a site is a few kilobytes; only those of a method that sends rows grow with its table.
+LARGEST_BODY, IN_MEMORY = "64m", "1m"
+CONFIG = """\
+# Written by koncord serve at every start; changes are lost.
+daemon off;
+{user}worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {log} warn;
+
+events {{ worker_connections 1024; }}
+
+http {{
+    access_log off;
+    server_tokens off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+
+    server {{
+{listen}
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.2 TLSv1.3;
+
+        client_max_body_size {largest_body};
+        client_body_buffer_size {in_memory};
+        client_body_timeout 30s;
+        keepalive_timeout 75s;
+
+        location ~ ^/v1/fleet/({paths})$ {{
+            limit_except POST {{ deny all; }}
+            proxy_pass https://127.0.0.1:{internal_port};
+            proxy_http_version 1.1;
+            proxy_set_header Host $host;
+            proxy_set_header Connection "";
+            proxy_request_buffering on;
+            proxy_read_timeout 120s;
+            proxy_ssl_trusted_certificate {authority};
+            proxy_ssl_verify on;
+            proxy_ssl_name localhost;
+        }}
+
+        location / {{ return 403; }}
+    }}
+}}
+"""
+
+
+def nginx() -> str:
+    """Path of the program; `KoncordError` where it is not installed."""
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise KoncordError(
+            "nginx is not installed; koncord serve needs it to keep sites away from Flower's control interface "
+            "(Debian: apt install nginx-light)."
+        )
+    return found
+
+
+def write_config(folder: Path, *, listen: str, port: int, internal_port: int, certificates: Path, log: Path) -> Path:
+    """Write nginx.conf into `folder` and return its path; `listen` is an address, or "*" for all."""
+    folder.mkdir(exist_ok=True)
+    addresses = [f"0.0.0.0:{port}", f"[::]:{port} ipv6only=on"] if listen == "*" else [f"{bracketed(listen)}:{port}"]
+    text = CONFIG.format(
+        # Started by root, nginx would work as another user, who may not enter this folder.
+        user=f"user {getpwuid(0).pw_name};\n" if os.geteuid() == 0 else "",
+        folder=folder,
+        log=log,
+        listen="\n".join(f"        listen {address} ssl;" for address in addresses),
+        certificate=certificates / "server.crt",
+        key=certificates / "server.key",
+        authority=certificates / "ca.crt",
+        largest_body=LARGEST_BODY,
+        in_memory=IN_MEMORY,
+        paths="|".join(FLEET),
+        internal_port=internal_port,
+    )
+    path = folder / "nginx.conf"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,95 @@
+"""Killing things in the middle of a run: it goes on, or is resumed and ends with the same model."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import koncord as library
+from conftest import SITES
+from koncord.network.processes import descendants
+
+pytestmark = pytest.mark.network
+
+METHOD = ("--upsilon", "10", "--seed", "7")
+
+
+@pytest.fixture(scope="module")
+def expected(federation):
+    """The model of the same tables in one process."""
+    federation.in_process("expected", *METHOD)
+    return library.GlobalModel.load(federation.folder / "expected" / "model.koncord")
+
+
+def model_of(federation, out):
+    return library.GlobalModel.load(federation.folder / out / "model.koncord")
+
+
+def test_a_coordinator_killed_in_several_ways_ends_with_the_model_of_an_undisturbed_run(federation, expected):
+    run = federation.run("--out", "killed", "--min-sites", "3", *METHOD).wait_for("exchange 3: ")
+    run.kill()
+    run = federation.run("--out", "killed", "--resume", "--min-sites", "3").wait_for("exchange 5: ")
+    assert run.text.count(" s)") == 5, "the exchanges before the kill are not asked again, but shown"
+    kill_superlink(federation)
+    assert run.end(120) == 1
+    assert "The coordinator's Flower has stopped" in run.text
+    assert "Go on with: koncord run --out killed --resume" in run.text
+    assert federation.server.end() == 1
+    assert "Flower has ended" in federation.server.text
+    federation.serve()
+    run = federation.run("--out", "killed", "--resume", "--min-sites", "3").wait_for("exchange 8: ")
+    assert run.stop(signal.SIGINT) == 130
+    assert "stopped; go on with: koncord run --out killed --resume" in run.text
+    run = federation.run("--out", "killed", "--resume", "--min-sites", "3", "--json")
+    assert run.end(400) == 0, run.text
+    ours = model_of(federation, "killed")
+    np.testing.assert_array_equal(ours.centers, expected.centers)
+    np.testing.assert_array_equal(ours.holdings, expected.holdings)
+    assert ours.info == expected.info
+    (federation.folder / "killed.json").write_text(run.text.splitlines()[-1])
+    for site in SITES:
+        labels = (federation.folder / "expected" / "labels" / f"{site}.csv").read_text()
+        assert federation.labels(site, "killed.json") == labels
+
+
+def kill_superlink(federation):
+    for pid in descendants(federation.server.process.pid):
+        if b"flower-superlink" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_site_killed_in_the_middle_is_left_out_and_takes_part_again(federation):
+    run = federation.run("--out", "site-killed", "--min-sites", "2", "--round-timeout", "20", *METHOD, "--json")
+    run.wait_for("exchange 2: ")
+    federation.joined["south"].kill()
+    federation.join("south")
+    assert run.end(580) == 0, run.text
+    missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
+    assert {each["site"] for each in missing} == {"south"}
+    ours = model_of(federation, "site-killed")
+    assert ours.sites == SITES
+    assert ours.holdings.sum(axis=1).tolist() == [300, 300, 300], "it was back before the end"
+    page = (federation.folder / "site-killed" / "report.html").read_text()
+    assert "Site south was missing from exchange" in page
+
+
+def test_too_few_sites_stop_the_run_with_a_sentence_and_it_goes_on_when_they_are_back(federation, expected):
+    run = federation.run("--out", "few", "--min-sites", "3", *METHOD, "--aggregator", "fedgem").wait_for("exchange 2: ")
+    assert federation.joined["west"].stop() == 0
+    assert run.end(300) == 1
+    assert "2 sites answered exchange" in run.text
+    assert "the run needs at least 3 and stops here (west: " in run.text
+    federation.join("west")
+    run = federation.run("--out", "few", "--resume", "--min-sites", "3", "--json")
+    assert run.end(400) == 0, run.text
+    np.testing.assert_array_equal(model_of(federation, "few").centers, expected.centers)
+
+
+def test_stopping_the_coordinator_and_the_sites_leaves_no_process_behind(federation):
+    assert federation.server.stop(signal.SIGINT) == 0
+    for command in federation.joined.values():
+        assert command.stop() == 0
+        assert command.text.rstrip().endswith("stopped.")

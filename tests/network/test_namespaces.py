@@ -1,0 +1,112 @@
+"""Five sites in network namespaces of their own, without a route to anywhere else; one is cut off and reconnected."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import koncord as library
+from conftest import Federation
+
+pytestmark = pytest.mark.network
+
+SITES = ("a", "b", "c", "d", "e")
+METHOD = ("--upsilon", "10", "--seed", "7")
+TAG = f"kc{os.getpid() % 10000}"
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+def namespace(name):
+    return f"{TAG}-{name}"
+
+
+def inside(name):
+    return ("ip", "netns", "exec", namespace(name))
+
+
+@pytest.fixture(scope="module")
+def network():
+    """One namespace a site and one for the coordinator, joined by a bridge in the coordinator's; no other way out."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("needs root and the program ip to make network namespaces")
+    try:
+        ip("netns", "add", namespace("hub"))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
+    try:
+        hub = inside("hub")[1:]
+        ip(*hub, "ip", "link", "set", "lo", "up")
+        ip(*hub, "ip", "link", "add", "bridge", "type", "bridge")
+        ip(*hub, "ip", "addr", "add", "10.77.0.1/24", "dev", "bridge")
+        ip(*hub, "ip", "link", "set", "bridge", "up")
+        for at, site in enumerate(SITES, start=2):
+            ip("netns", "add", namespace(site))
+            ip(*hub, "ip", "link", "add", f"to-{site}", "type", "veth", "peer", "name", "out", "netns", namespace(site))
+            ip(*hub, "ip", "link", "set", f"to-{site}", "master", "bridge", "up")
+            own = inside(site)[1:]
+            ip(*own, "ip", "link", "set", "lo", "up")
+            ip(*own, "ip", "addr", "add", f"10.77.0.{at}/24", "dev", "out")
+            ip(*own, "ip", "link", "set", "out", "up")
+        yield
+    finally:
+        for name in ("hub", *SITES):
+            subprocess.run(["ip", "netns", "delete", namespace(name)], check=False, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def federation(network, tmp_path_factory):
+    made = Federation(tmp_path_factory.mktemp("namespaces"), SITES, hosts="10.77.0.1", prefix=inside("hub"))
+    try:
+        made.serve().invite()
+        for site in SITES:
+            made.join(site, prefix=inside(site))
+        for command in made.joined.values():
+            command.wait_for("joined 10.77.0.1:", 300)
+        yield made
+    finally:
+        made.stop()
+
+
+def link(site, state):
+    ip(*inside("hub")[1:], "ip", "link", "set", f"to-{site}", state)
+
+
+def test_a_site_cut_off_in_the_middle_is_left_out_and_takes_part_again(federation):
+    run = federation.run("--out", "cut", "--min-sites", "4", "--round-timeout", "25", *METHOD, "--json")
+    run.wait_for("exchange 3: ", 400)
+    link("c", "down")
+    run.wait_for("missing: c (", 200)
+    time.sleep(1)
+    link("c", "up")
+    assert run.end(590) == 0, run.text
+    missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
+    assert {each["site"] for each in missing} == {"c"}
+    model = library.GlobalModel.load(federation.folder / "cut" / "model.koncord")
+    assert model.sites == SITES
+    assert model.holdings[SITES.index("c")].sum() == 300, "it was back before the end"
+
+
+def test_without_a_cut_and_without_any_route_the_model_is_that_of_one_process(federation):
+    method = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
+    run = federation.run("--out", "whole", "--min-sites", "5", *method)
+    assert run.end(400) == 0, run.text
+    federation.in_process("one-process", *method)
+    ours, theirs = (
+        library.GlobalModel.load(federation.folder / out / "model.koncord") for out in ("whole", "one-process")
+    )
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    assert ours.info == theirs.info
+
+
+def test_a_site_reaches_the_public_port_only(federation):
+    for port, expected in zip(federation.ports, (0, 1), strict=True):
+        code = f"import socket; socket.create_connection(('10.77.0.1', {port}), timeout=5)"
+        done = subprocess.run([*inside("a"), "python3", "-c", code], check=False, capture_output=True)
+        assert done.returncode == expected

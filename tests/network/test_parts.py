@@ -1,0 +1,201 @@
+"""Certificates, invitations, programs and their configuration, each by itself."""
+
+import os
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from conftest import wait_gone
+from koncord.errors import KoncordError
+from koncord.federate.flower.frames import as_frame, from_frame
+from koncord.federate.flower.programs import QUIET, environment, write_client_programs
+from koncord.network.certificates import site_key, write_authority
+from koncord.network.places import Coordinator, Invitation, check_host, check_port, check_site_name
+from koncord.network.processes import Program, descendants, start_time, wait_until
+from koncord.network.proxy import nginx, write_config
+
+# --- certificates ---
+
+
+def handshake(folder, trusted, host):
+    """Whether a client that trusts `trusted` accepts the server of `folder` as `host`."""
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(folder / "server.crt", folder / "server.key")
+    client = ssl.create_default_context(cafile=str(trusted / "ca.crt"))
+    one, two = socket.socketpair()
+
+    def accept():
+        try:
+            with server.wrap_socket(one, server_side=True) as accepted:
+                accepted.recv(1)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        with client.wrap_socket(two, server_hostname=host) as connected:
+            connected.send(b"x")
+        return True
+    except ssl.SSLError:
+        two.close()
+        return False
+    finally:
+        thread.join()
+
+
+def test_the_certificate_is_good_for_its_names_and_its_authority_alone(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_authority(tmp_path / name, ["fed.example.org", "10.1.2.3"])
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert all(handshake(one, one, host) for host in ("fed.example.org", "10.1.2.3", "localhost", "127.0.0.1"))
+    assert not handshake(one, one, "other.example.org")
+    assert not handshake(one, two, "fed.example.org")
+    assert {stat.S_IMODE((one / name).stat().st_mode) for name in ("ca.key", "server.key")} == {0o600}
+
+
+def test_keys_of_sites_differ_and_are_what_flower_reads():
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+    private, public = site_key()
+    assert load_ssh_private_key(private, None).public_key() == load_ssh_public_key(public)
+    assert site_key()[0] != private
+
+
+# --- folders and invitations ---
+
+
+def test_an_invitation_is_private_and_comes_back_whole(tmp_path):
+    invitation = Invitation(site="north", address="h:1", authority="ca", key="key")
+    invitation.save(tmp_path / "x")
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
+    assert Invitation.load(tmp_path / "x") == invitation
+    for text in ("", "{}", "[1]", '{"format": "koncord-invite", "version": 1}', '{"format": "other", "version": 1}'):
+        (tmp_path / "x").write_text(text)
+        with pytest.raises(KoncordError, match="is not a koncord invitation"):
+            Invitation.load(tmp_path / "x")
+
+
+def test_a_coordinator_keeps_its_settings_and_its_sites(tmp_path):
+    place = Coordinator(folder=tmp_path / "c", hosts=("::1", "b"), listen="*", port=1, internal_port=2)
+    place.create()
+    place.add_site("north", 2**63 + 1)
+    assert Coordinator.load(tmp_path / "c") == place
+    assert place.sites() == {"north": 2**63 + 1}
+    assert place.address == "[::1]:1"
+
+
+@pytest.mark.parametrize("name", ["", ".x", "a/b", "a b", "x\n", "a" * 64, 'a"', "a;b", "$x"])
+def test_names_that_are_not_safe_everywhere_are_refused(name):
+    with pytest.raises(ValueError, match="The name of a site must be"):
+        check_site_name(name)
+    assert check_site_name("St.Mary-2_b") == "St.Mary-2_b"
+
+
+@pytest.mark.parametrize("host", ["", "a b", "a;b", "x\n", "-a", "{x}", "a/b"])
+def test_hosts_that_are_not_safe_in_a_configuration_are_refused(host):
+    with pytest.raises(ValueError, match="--host must be a host name or an address"):
+        check_host(host)
+    assert check_host("fed.example.org") == "fed.example.org"
+    assert check_host("0::1") == "::1"
+    with pytest.raises(ValueError, match="--port must be from 1 to 65535; got 0"):
+        check_port("--port", 0)
+
+
+# --- the proxy ---
+
+
+def test_nginx_accepts_the_configuration(tmp_path):
+    try:
+        program = nginx()
+    except KoncordError as error:
+        pytest.skip(str(error))
+    write_authority(tmp_path, ["localhost"])
+    config = write_config(
+        tmp_path / "n", listen="*", port=20443, internal_port=20444, certificates=tmp_path, log=tmp_path / "log"
+    )
+    done = subprocess.run(
+        [program, "-t", "-p", str(config.parent), "-c", str(config)], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_nginx_it_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(KoncordError, match="nginx is not installed; koncord serve needs it"):
+        nginx()
+
+
+# --- programs ---
+
+GRANDCHILD = "import subprocess, sys, time; subprocess.Popen(['sleep', '300'], start_new_session=True); time.sleep(300)"
+
+
+def test_a_program_is_stopped_with_all_it_started_even_in_other_sessions(tmp_path, capsys):
+    program = Program("it", [sys.executable, "-c", GRANDCHILD], log=tmp_path / "log", environment=os.environ)
+    assert wait_until(lambda: len(descendants(program.process.pid)) == 1, 20)
+    family = {program.process.pid: start_time(program.process.pid), **descendants(program.process.pid)}
+    program.stop()
+    wait_gone(family)
+    assert capsys.readouterr().err.startswith(f"starting it: {sys.executable} -c ")
+
+
+def test_a_program_that_ignores_being_asked_is_killed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("koncord.network.processes.STOP_WITHIN", 0.5)
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(300)"
+    )
+    program = Program("it", [sys.executable, "-c", stubborn], log=tmp_path / "log", environment=os.environ)
+    assert wait_until(lambda: program.last_lines() == "1", 20)
+    program.stop()
+    assert program.has_ended
+    assert "it does not end by itself: killed" in capsys.readouterr().err
+
+
+def test_a_program_ends_when_its_owner_is_killed(tmp_path):
+    code = (
+        "import os, time; from pathlib import Path; from koncord.network.processes import Program; "
+        f"p = Program('it', ['sleep', '300'], log=Path({str(tmp_path / 'log')!r}), environment=os.environ); "
+        "print(p.process.pid, flush=True); time.sleep(300)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with owner:
+        pid = int(owner.stdout.readline())
+        family = {pid: start_time(pid)}
+        owner.send_signal(signal.SIGKILL)
+    wait_gone(family)
+
+
+def test_the_environment_switches_everything_off_that_calls_home(tmp_path):
+    variables = environment(tmp_path, first_in_path=tmp_path / "bin")
+    assert variables.items() >= QUIET.items()
+    assert QUIET["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert QUIET["FLWR_DISABLE_UPDATE_CHECK"] == QUIET["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert variables["PATH"].split(os.pathsep)[:2] == [str(tmp_path / "bin"), str(Path(sys.executable).parent)]
+
+
+def test_a_client_program_hands_over_or_starts_cold_and_foreign_ones_refuse(tmp_path):
+    folder = tmp_path / "a b'c"
+    folder.mkdir()
+    cold = [sys.executable, "-c", "import sys; print('cold', sys.argv[1:])", "--"]
+    write_client_programs(folder / "bin", tmp_path / "nobody", cold)
+    done = subprocess.run(
+        [folder / "bin" / "flwr-clientapp", "--token", "x y"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "cold ['--', '--token', 'x y']\n"
+    foreign = subprocess.run([folder / "bin" / "flwr-agentapp"], capture_output=True, text=True, check=False)
+    assert (foreign.returncode, foreign.stderr) == (1, "koncord: a site of koncord runs no flwr-agentapp.\n")
+
+
+def test_a_frame_comes_back_as_it_was():
+    blobs = {"a/0": b"", "b/1": bytes(range(256))}
+    assert from_frame(as_frame({"n": 2**63 + 1}, blobs)) == ({"n": 2**63 + 1}, blobs)
+    assert from_frame(as_frame({})) == ({}, {})

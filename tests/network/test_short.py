@@ -1,0 +1,305 @@
+"""Three sites over TLS: the same model as in one process, nothing left behind, and nobody else gets in."""
+
+import json
+import re
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import koncord as library
+from conftest import SITES, Command, koncord
+from koncord.federate.flower.programs import environment, program, write_connection
+from koncord.network.certificates import site_key, write_authority
+from koncord.network.places import Invitation
+from koncord.network.processes import descendants
+from koncord.network.proxy import FLEET
+
+pytestmark = pytest.mark.network
+
+METHOD = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
+
+
+@pytest.fixture(scope="module")
+def finished(federation):
+    """A finished run, with the addresses that any process of the federation was connected to meanwhile."""
+    watch = Watch([federation.server, *federation.joined.values()])
+    run = federation.run("--out", "short", "--min-sites", "3", *METHOD, "--json")
+    watch.commands.append(run)
+    with watch:
+        assert run.end(400) == 0, run.text
+    (federation.folder / "short.json").write_text(run.text.splitlines()[-1])
+    return federation, run, watch
+
+
+class Watch(threading.Thread):
+    """Collects the remote addresses of all TCP sockets of some commands and all that they start."""
+
+    def __init__(self, commands):
+        super().__init__(daemon=True)
+        self.commands, self.remote, self.is_over = list(commands), set(), False
+
+    def run(self):
+        while not self.is_over:
+            for command in self.commands:
+                for pid in (command.process.pid, *descendants(command.process.pid)):
+                    self.remote |= remote_addresses(pid)
+            time.sleep(0.2)
+
+    def __enter__(self):
+        self.start()
+
+    def __exit__(self, *_):
+        self.is_over = True
+        self.join()
+
+
+def remote_addresses(pid):
+    """Where a process is connected to, from what Linux tells of its sockets."""
+    found = set()
+    try:
+        inodes = {
+            re.findall(r"\d+", str(fd.readlink()))[0] for fd in Path(f"/proc/{pid}/fd").iterdir() if is_socket(fd)
+        }
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[9] in inodes and fields[2].rpartition(":")[2] != "0000":
+                    found.add(fields[2].rpartition(":")[0])
+    except OSError:  # it ended meanwhile
+        pass
+    return found
+
+
+def is_socket(fd):
+    try:
+        return str(fd.readlink()).startswith("socket:")
+    except OSError:
+        return False
+
+
+def test_the_model_is_that_of_one_process_to_the_last_bit(finished):
+    federation, run, _ = finished
+    federation.in_process("short-fit", *METHOD)
+    ours, theirs = (
+        library.GlobalModel.load(federation.folder / out / "model.koncord") for out in ("short", "short-fit")
+    )
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    np.testing.assert_array_equal(ours.holdings, theirs.holdings)
+    assert ours.info == theirs.info
+    assert ours.local_counts == theirs.local_counts
+    for site in SITES:
+        expected = (federation.folder / "short-fit" / "labels" / f"{site}.csv").read_text()
+        assert federation.labels(site, "short.json") == expected
+    assert "exchange 3: Attribute: north, south, west" in run.text
+    assert (federation.folder / "short" / "report.html").stat().st_size > 10_000
+
+
+def test_a_finished_run_keeps_no_messages_and_cannot_be_resumed(finished):
+    federation, _, _ = finished
+    assert {path.name for path in (federation.folder / "short").iterdir()} == {
+        "model.koncord",
+        "run.json",
+        "report.html",
+    }
+    told = koncord(federation.folder, "run", "--folder", "coordinator", "--out", "short", "--resume", code=1)
+    assert "is finished; there is nothing to resume" in told
+
+
+def test_every_process_spoke_to_this_machine_only(finished):
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert finished[2].remote, "no connection was seen at all"
+    assert finished[2].remote <= loopback
+
+
+def test_each_site_has_a_ledger_of_what_left(finished):
+    federation, _, _ = finished
+    lines = (federation.folder / "state-north" / "north.ledger.jsonl").read_text().splitlines()
+    run = json.loads((federation.folder / "short.json").read_text())["run"]
+    left = [json.loads(line)["message"] for line in lines if json.loads(line)["run"] == run]
+    assert left == ["setup.Moments", "setup.Prepared", "kfed.LocalCenters", "setup.Holdings"]
+
+
+def test_keys_and_folders_are_their_owners_alone(federation):
+    private = [
+        *(federation.folder / f"{site}.invite" for site in SITES),
+        *(federation.folder / f"state-{site}" / "key" for site in SITES),
+        federation.folder / "coordinator" / "ca.key",
+        federation.folder / "coordinator" / "server.key",
+    ]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+    folders = [federation.folder / "coordinator", *(federation.folder / f"state-{site}" for site in SITES)]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
+
+
+# --- who does not get in ---
+
+
+def post(federation, path, **headers):
+    """The status of a request to the public port."""
+    trusted = ssl.create_default_context(cafile=str(federation.folder / "coordinator" / "ca.crt"))
+    request = urllib.request.Request(
+        f"https://localhost:{federation.ports[0]}{path}", data=b"", headers=headers, method="POST"
+    )
+    try:
+        return urllib.request.urlopen(request, context=trusted, timeout=10).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/control/register-node",
+        "/v1/control/start-run",
+        "/v1/control/list-nodes",
+        "/v1/control/stream-logs",
+        "/v1/runtime/acquire-task",
+        "/v1/runtime/pull-messages",
+        "/v1/fleet/register-node",
+        "/v1/fleet/../control/start-run",
+        "/v1/fleet/%2e%2e/control/start-run",
+        "//v1/control/start-run",
+        "/v1/fleet/pull-messages/../../control/start-run",
+        "/docs",
+        "/",
+    ],
+)
+def test_only_what_a_site_needs_is_reachable_from_outside(federation, path):
+    assert post(federation, path, **{"Content-Type": "application/protobuf"}) == 403
+
+
+@pytest.mark.parametrize("path", FLEET)
+def test_without_a_registered_key_even_that_refuses(federation, path):
+    assert post(federation, f"/v1/fleet/{path}", **{"Content-Type": "application/protobuf"}) in (
+        400,
+        401,
+        403,
+        415,
+        422,
+    )
+
+
+def test_with_a_sites_credentials_nobody_registers_a_key_or_starts_a_run(federation, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    invitation = Invitation.load(federation.folder / "north.invite")
+    (tmp_path / "ca.crt").write_text(invitation.authority)
+    (tmp_path / "key.pub").write_bytes(site_key()[1])
+    write_connection(home, port=federation.ports[0], authority=tmp_path / "ca.crt")
+    for words in (("supernode", "register", str(tmp_path / "key.pub"), "koncord"), ("list", "koncord")):
+        done = subprocess.run(
+            [program("flwr"), *words], env=environment(home), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode != 0, done.stdout
+
+
+def test_plain_http_is_refused(federation):
+    with socket.create_connection(("localhost", federation.ports[0]), timeout=10) as plain:
+        plain.sendall(b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        assert plain.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def refused(federation, tmp_path, **changes):
+    """What join says with a changed invitation, until it has been refused once."""
+    content = json.loads((federation.folder / "north.invite").read_text()) | changes
+    (tmp_path / "forged.invite").write_text(json.dumps(content))
+    command = Command(tmp_path, "join", "--invite", "forged.invite", "--data", federation.folder / "north.csv")
+    command.wait_for("does not take this site now")
+    assert command.stop() == 0
+    assert "joined" not in command.text
+    return command.text
+
+
+def test_an_unregistered_key_is_refused(federation, tmp_path):
+    assert "it does not know the key of the invitation" in refused(federation, tmp_path, key=site_key()[0].decode())
+
+
+def test_a_server_of_another_authority_is_refused(federation, tmp_path):
+    write_authority(tmp_path, ["localhost"])
+    told = refused(federation, tmp_path, authority=(tmp_path / "ca.crt").read_text())
+    assert "its certificate is not of the authority of the invitation" in told
+
+
+def test_one_name_is_invited_once_and_only_a_safe_one(federation):
+    invite = ("invite", "--folder", "coordinator")
+    assert "is registered already" in koncord(federation.folder, *invite, "North", "--out", "again", code=2)
+    for name in ("../up", "a b", 'x"', "", "-x", "a\nb", "ä"):
+        assert "The name of a site must be" in koncord(federation.folder, *invite, "--", name, code=2)
+
+
+def test_a_second_coordinator_on_the_same_ports_and_a_second_join_of_one_state_are_refused(federation):
+    told = koncord(federation.folder, "serve", "--folder", "coordinator", code=1)
+    assert "is in use; is another koncord serve running?" in told
+    words = ("join", "--invite", "north.invite", "--data", "north.csv", "--state", "state-north")
+    assert "Another koncord join uses the state folder" in koncord(federation.folder, *words, code=1)
+
+
+def test_a_program_sent_by_the_coordinator_is_not_run_at_a_site(federation, tmp_path):
+    app = tmp_path / "app"
+    (app / "foreign").mkdir(parents=True)
+    marker = tmp_path / "was-run"
+    (app / "pyproject.toml").write_text(
+        '[project]\nname = "foreign"\nversion = "1.0.0"\ndependencies = []\n[tool.flwr.app]\npublisher = "x"\n'
+        '[tool.flwr.app.components]\nserverapp = "foreign.server:app"\nclientapp = "foreign.client:app"\n'
+        '[tool.flwr.app.config]\nout = ""\n'
+    )
+    (app / "foreign" / "__init__.py").write_text("")
+    (app / "foreign" / "client.py").write_text(
+        f"from pathlib import Path\nPath({str(marker)!r}).touch()\nfrom flwr.clientapp import ClientApp\n"
+        "app = ClientApp()\n@app.query('exchange')\ndef steal(message, context):\n    raise RuntimeError('ran')\n"
+    )
+    (app / "foreign" / "server.py").write_text(
+        "import json, time\nfrom pathlib import Path\nfrom flwr.app import ConfigRecord, Message, RecordDict\n"
+        "from flwr.serverapp import ServerApp\napp = ServerApp()\n@app.main()\ndef main(grid, context):\n"
+        "    nodes = list(grid.get_node_ids())\n"
+        "    record = ConfigRecord({'run': 'x', 'exchange': 1, 'method': '{}', 'messages': [b'']})\n"
+        "    asked = [Message(RecordDict({'koncord': record}), node, 'query.exchange') for node in nodes]\n"
+        "    got = grid.send_and_receive(asked, timeout=60)\n"
+        "    told = [str(m.error.reason if m.has_error() else dict(m.content['koncord'])) for m in got]\n"
+        "    Path(context.run_config['out']).write_text(json.dumps(told))\n"
+    )
+    out = tmp_path / "out.json"
+    home = federation.folder / "coordinator" / "flower"
+    subprocess.run(
+        [program("flwr"), "run", str(app), "koncord", "--run-config", f'out="{out}"'],
+        env=environment(home),
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    end = time.monotonic() + 120
+    while not out.exists() and time.monotonic() < end:
+        time.sleep(0.5)
+    told = json.loads(out.read_text())
+    assert len(told) == 3
+    assert all("was asked for a method it does not know" in each for each in told), told
+    assert not marker.exists()
+
+
+def test_the_dry_run_sends_nothing_and_tells_every_field(federation):
+    words = ("join", "--invite", "north.invite", "--data", "north.csv", "--dry-run", "--json", *METHOD)
+    before = (federation.folder / "state-north" / "north.ledger.jsonl").read_text()
+    sent = json.loads(koncord(federation.folder, *words))["sent"]
+    fields = [(row["exchange"], row["message"], row["field"]) for row in sent]
+    assert fields[:2] == [(1, "Moments", "columns"), (1, "Moments", "count")]
+    assert (2, "LocalCenters", "centers") in fields
+    assert fields[-1] == (3, "Holdings", "scored")
+    assert (federation.folder / "state-north" / "north.ledger.jsonl").read_text() == before
+
+
+def test_koncord_works_where_flower_is_not_installed():
+    code = (
+        "import sys; sys.modules['flwr'] = None; import koncord.cli as c; "
+        "sys.exit(c.main(['serve', '--help']) or c.main(['run', '--help']))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
