@@ -76,13 +76,14 @@ def test_a_run_killed_in_any_exchange_ends_with_the_same_model(name, tmp_path):
 
     undisturbed = Kept(aggregator, folder())
     expected = federate(undisturbed)
-    for exchange in range(1, undisturbed.n_exchanges + 1):
+    last = undisturbed.n_exchanges
+    for exchange in range(1, last + 1) if name == "fedgem, upsilon open" else sorted({1, 2, last // 2, last}):
         place = folder()
         with pytest.raises(Killed):
             federate(Kept(aggregator, place, dies_in=exchange))
         resumed = Kept(aggregator, place)
         same_models(federate(resumed), expected)
-        assert resumed.asked == list(range(exchange, undisturbed.n_exchanges + 1))
+        assert resumed.asked == list(range(exchange, last + 1))
 
 
 def test_who_was_missing_before_the_crash_is_still_missing_after_it(tmp_path):
