@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,9 @@ from hypothesis import Phase, settings
 from koncord.cli import main
 
 os.environ["KONCORD_OFFLINE"] = "1"  # no test fetches a data set from the internet
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
