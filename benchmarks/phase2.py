@@ -169,10 +169,10 @@ def ours_seconds(tables, starts, repeats):
         )
         means, scales = setup.no_scale(columns)
         prepare = setup.Prepare(seed=0, columns=columns, means=means, scales=scales)
-        link.exchange(0, dict.fromkeys(link.clients, prepare), (setup.Prepared,))
+        link.exchange(0, dict.fromkeys(link.clients, prepare))
         server = aggregator.server(link.clients, len(columns), np.random.default_rng(0))
         began = perf_counter()
-        outcome, _ = run_rounds(link, server, aggregator.replies, first_round=1)
+        outcome, _ = run_rounds(link, server, first_round=1)
         times.append(perf_counter() - began)
     return sorted(times)[repeats // 2], outcome
 

@@ -97,10 +97,10 @@ def federate():
         link = Recording(sites)
         prepare = setup.Prepare(seed=seed, columns=columns, means=np.zeros(d), scales=np.ones(d))
         with one_thread():
-            link.exchange(0, dict.fromkeys(link.clients, prepare), (setup.Prepared,))
+            link.exchange(0, dict.fromkeys(link.clients, prepare))
             link.exchanges.clear()
             server = aggregator.server(link.clients, d, np.random.default_rng(client_stream(seed, "", 0)))
-            outcome, _ = run_rounds(link, server, aggregator.replies, first_round=1)
+            outcome, _ = run_rounds(link, server, first_round=1)
         return Run(outcome, link.exchanges, tables)
 
     return run

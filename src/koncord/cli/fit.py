@@ -12,20 +12,22 @@ from koncord._progress import part, report, reporting
 from koncord.cli.options import (
     ASM_OPTIONS,
     PRIVACY_OPTIONS,
+    add_aggregator_options,
     add_estimator_options,
     add_privacy_options,
     add_site_options,
     add_support_option,
     add_table_options,
+    aggregator_of,
+    asked,
     budget_of,
+    check_aggregator_options,
     check_estimator_options,
     estimator_of,
-    flag,
     table_of,
 )
 from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
-from koncord.errors import DisclosureRefused
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -48,16 +50,6 @@ examples:
   koncord fit north.csv south.csv west.csv --out run --force --upsilon 10 --json
   koncord fit north.csv south.csv --out run --aggregator consensus --epsilon 2 --delta 1e-6 --bound 10
 """
-# By the name on the command line: the class, and the parameter that --clusters gives, if it takes one.
-AGGREGATORS = {
-    "fedgem": ("FedGEM", None),
-    "kfed": ("KFed", "n_clusters"),
-    "fedkmeans": ("FedKMeans", "n_clusters"),
-    "ffcm": ("FFCM", "n_clusters"),
-    "spahm": ("SPAHM", None),
-    "afcl": ("AFCL", "n_seeds"),
-    "consensus": ("Consensus", None),
-}
 # What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
 RECORDED = (
     "clusters",
@@ -100,20 +92,6 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("aggregator")
-    group.add_argument(
-        "--aggregator", choices=AGGREGATORS, default="fedgem", help="how the sites agree on clusters (default: fedgem)"
-    )
-    group.add_argument(
-        "--clusters", metavar="K", type=int, help="for kfed, fedkmeans and ffcm: how many; for afcl: at most how many"
-    )
-    group.add_argument(
-        "--upsilon", metavar="U", type=float, help="for fedgem: how far components reach (default: chosen, no labels)"
-    )
-    group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
-
-
 def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     check_aggregator_options(args)
@@ -136,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
                 aggregator_of(args),
                 names=(args.estimator, args.aggregator),
                 files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},
-                options=asked(args),
+                options=asked(args, RECORDED, unless_one=GUARDS),
                 seed=args.seed,
                 is_standardized=args.standardize and budget is None,
                 started=started,
@@ -160,31 +138,6 @@ def run(args: argparse.Namespace) -> None:
         print(f"{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
 
 
-def check_aggregator_options(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together, before anything is imported or read."""
-    _, takes = AGGREGATORS[args.aggregator]
-    if takes is None and args.clusters is not None:
-        raise ValueError(
-            f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself."
-        )
-    if takes is not None and args.clusters is None:
-        what = "at most how many clusters there are" if takes == "n_seeds" else "how many clusters there are"
-        raise ValueError(f"--aggregator {args.aggregator} needs to be told {what}: --clusters K.")
-    if args.clusters is not None and args.clusters < 1:
-        raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
-    if args.upsilon is not None and args.aggregator != "fedgem":
-        raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
-    if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):
-        raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
-    if args.allow_disclosure and args.aggregator != "afcl":
-        raise ValueError(f"--allow-disclosure goes with --aggregator afcl; {args.aggregator} sends no rows.")
-    if args.aggregator == "afcl" and not args.allow_disclosure:
-        raise DisclosureRefused(
-            "--aggregator afcl sends every row of every site in a form the server can read; "
-            "--allow-disclosure runs it all the same."
-        )
-
-
 def check_names(files: Sequence[str]) -> None:
     """Refuse two files that would give two sites one name, also where a file system does not tell cases apart."""
     seen: dict[str, str] = {}
@@ -196,27 +149,6 @@ def check_names(files: Sequence[str]) -> None:
                 "give every file a name of its own, as it names the site."
             )
         seen[name.casefold()] = file
-
-
-def aggregator_of(args: argparse.Namespace) -> Any:
-    """The aggregator the options describe."""
-    import koncord
-
-    name, takes = AGGREGATORS[args.aggregator]
-    given = {} if takes is None else {takes: args.clusters}
-    if args.aggregator == "fedgem":
-        given["upsilon"] = args.upsilon
-    if args.aggregator == "afcl":
-        given["allow_disclosure"] = True
-    return getattr(koncord, name)(**given)
-
-
-def asked(args: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given, by name, for the record."""
-    values = {name: getattr(args, name) for name in RECORDED}
-    values |= {name: getattr(args, name) for name in GUARDS if getattr(args, name) > 1}
-    given = {name: value for name, value in values.items() if value is not None and value is not False}
-    return {flag(name): ", ".join(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def read_tables(args: argparse.Namespace) -> "list[Table]":

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koncord.cli.fit import add_aggregator_options, aggregator_of, check_aggregator_options
 from koncord.cli.options import (
+    add_aggregator_options,
     add_estimator_options,
     add_site_options,
     add_table_options,
+    aggregator_of,
+    check_aggregator_options,
     check_estimator_options,
     estimator_of,
     table_of,

@@ -2,9 +2,12 @@
 
 import argparse
 import csv
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from koncord.errors import DisclosureRefused
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -18,6 +21,16 @@ ASM_OPTIONS = ("min_mass", "split_factor", "merge_factor", "merge_grid")
 PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
 # What an estimator may be given beside its name.
 GIVEN = ("max_components", *ASM_OPTIONS)
+# By the name on the command line: the class, and the parameter that --clusters gives, if it takes one.
+AGGREGATORS = {
+    "fedgem": ("FedGEM", None),
+    "kfed": ("KFed", "n_clusters"),
+    "fedkmeans": ("FedKMeans", "n_clusters"),
+    "ffcm": ("FFCM", "n_clusters"),
+    "spahm": ("SPAHM", None),
+    "afcl": ("AFCL", "n_seeds"),
+    "consensus": ("Consensus", None),
+}
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +68,20 @@ def add_estimator_options(parser: argparse.ArgumentParser) -> None:
         choices=MERGE_GRIDS,
         help="merge factors to choose from: the paper's, or its finer ones for MNIST",
     )
+
+
+def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("aggregator")
+    group.add_argument(
+        "--aggregator", choices=AGGREGATORS, default="fedgem", help="how the sites agree on clusters (default: fedgem)"
+    )
+    group.add_argument(
+        "--clusters", metavar="K", type=int, help="for kfed, fedkmeans and ffcm: how many; for afcl: at most how many"
+    )
+    group.add_argument(
+        "--upsilon", metavar="U", type=float, help="for fedgem: how far components reach (default: chosen, no labels)"
+    )
+    group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
 
 
 def add_site_options(parser: argparse.ArgumentParser, *, min_report: int) -> None:
@@ -165,6 +192,52 @@ def estimator_of(args: argparse.Namespace) -> Any:
     from koncord.estimate.named import estimator_named
 
     return estimator_named(args.estimator, random_state=args.seed, **{name: getattr(args, name) for name in GIVEN})
+
+
+def check_aggregator_options(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together, before anything is imported or read."""
+    _, takes = AGGREGATORS[args.aggregator]
+    if takes is None and args.clusters is not None:
+        raise ValueError(
+            f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself."
+        )
+    if takes is not None and args.clusters is None:
+        what = "at most how many clusters there are" if takes == "n_seeds" else "how many clusters there are"
+        raise ValueError(f"--aggregator {args.aggregator} needs to be told {what}: --clusters K.")
+    if args.clusters is not None and args.clusters < 1:
+        raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
+    if args.upsilon is not None and args.aggregator != "fedgem":
+        raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
+    if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):
+        raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
+    if args.allow_disclosure and args.aggregator != "afcl":
+        raise ValueError(f"--allow-disclosure goes with --aggregator afcl; {args.aggregator} sends no rows.")
+    if args.aggregator == "afcl" and not args.allow_disclosure:
+        raise DisclosureRefused(
+            "--aggregator afcl sends every row of every site in a form the server can read; "
+            "--allow-disclosure runs it all the same."
+        )
+
+
+def aggregator_of(args: argparse.Namespace) -> Any:
+    """The aggregator the options describe."""
+    import koncord
+
+    name, takes = AGGREGATORS[args.aggregator]
+    given = {} if takes is None else {takes: args.clusters}
+    if args.aggregator == "fedgem":
+        given["upsilon"] = args.upsilon
+    if args.aggregator == "afcl":
+        given["allow_disclosure"] = True
+    return getattr(koncord, name)(**given)
+
+
+def asked(args: argparse.Namespace, names: Iterable[str], *, unless_one: Iterable[str] = ()) -> dict[str, Any]:
+    """Options that were given, by flag, for the record of a run; those of `unless_one` are left out if they are 1."""
+    values = {name: getattr(args, name) for name in names}
+    values |= {name: getattr(args, name) for name in unless_one if getattr(args, name) > 1}
+    given = {name: value for name, value in values.items() if value is not None and value is not False}
+    return {flag(name): ", ".join(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def flag(name: str) -> str:

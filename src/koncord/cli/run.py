@@ -8,13 +8,15 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
-from koncord.cli.fit import add_aggregator_options, aggregator_of, check_aggregator_options
 from koncord.cli.options import (
     GIVEN,
+    add_aggregator_options,
     add_estimator_options,
     add_support_option,
+    aggregator_of,
+    asked,
+    check_aggregator_options,
     check_estimator_options,
-    flag,
     names,
 )
 from koncord.cli.output import as_json
@@ -264,10 +266,8 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
 
 def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
-    values = {name: getattr(args, name) for name in ("clusters", "upsilon", "allow_disclosure", *GIVEN)}
-    given = {flag(name): value for name, value in values.items() if value is not None and value is not False}
-    support = {"--min-support": args.min_support} if args.min_support > 1 else {}
-    return {**given, **support, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
+    given = asked(args, ("clusters", "upsilon", "allow_disclosure", *GIVEN), unless_one=("min_support",))
+    return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 
 
 def wait_for_sites(relay: Any, nodes: dict[str, int], min_sites: int, seconds: float) -> None:

@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -128,7 +127,7 @@ class SiteMemory:
                 f"site {self.site.name!r} has answered exchange {self.last.exchange} and was asked exchange "
                 f"{exchange} anew."
             )
-        replies, took = answers(self.site, messages)
+        replies, took = self.site.answer_all(messages)
         self.last = Answered(exchange=exchange, asked=asked, replies=replies, seconds=took)
         self._keep()
         return self.last
@@ -169,16 +168,6 @@ class SiteMemory:
             self.site.resume(
                 unpack(blobs["prepared"], (setup.Prepare,))[0], unpack(blobs["estimate"], (LocalEstimate,))[0], state
             )
-
-
-def answers(site: Site, messages: Sequence[bytes]) -> tuple[list[bytes], list[float]]:
-    """Replies of a site to several messages in order, and the seconds each took."""
-    replies, seconds = [], []
-    for message in messages:
-        began = perf_counter()
-        replies.append(site.answer(message))
-        seconds.append(perf_counter() - began)
-    return replies, seconds
 
 
 def state_kinds(aggregator: type[Aggregator]) -> tuple[type[Any], ...]:

@@ -446,20 +446,27 @@ class FedGEM(Aggregator):
         self, tried: Trained, round_: int | None = None
     ) -> Generator[Any, Any, tuple[float, list[dict[str, float]]]]:
         """The best candidate for upsilon, and how all of them fared."""
-        models = []
-        for upsilon in UPSILONS:
-            means, groups, _ = self._conclude(tried.balls, upsilon)
-            models.append(centers_of(means, groups))
-        sizes = np.array([len(model) for model in models])
-        down = dict.fromkeys(tried.clients, Judge(centers=np.concatenate(models), sizes=sizes))
-        judgements = (yield down) if round_ is None else (yield Batch(parts=((round_, down),)))[0]
-        scores = np.sum([judgement.scores for judgement in judgements.values()], axis=0)
+        sizes, judgements = yield from self._judgements(tried, UPSILONS, round_)
+        scores = judgements.sum(axis=0)
         best = min(range(len(UPSILONS)), key=lambda at: (-scores[at], sizes[at], at))
         table = [
             {"upsilon": upsilon, "n_clusters": int(size), "score": float(score)}
             for upsilon, size, score in zip(UPSILONS, sizes, scores, strict=True)
         ]
         return UPSILONS[best], table
+
+    def _judgements(
+        self, tried: Trained, upsilons: Sequence[float], round_: int | None = None
+    ) -> Generator[Any, Any, tuple[IntArray, FloatArray]]:
+        """Number of clusters that each upsilon gives, and the score of each (columns) with every client (rows)."""
+        models = []
+        for upsilon in upsilons:
+            means, groups, _ = self._conclude(tried.balls, upsilon)
+            models.append(centers_of(means, groups))
+        sizes = np.array([len(model) for model in models])
+        down = dict.fromkeys(tried.clients, Judge(centers=np.concatenate(models), sizes=sizes))
+        judgements = (yield down) if round_ is None else (yield Batch(parts=((round_, down),)))[0]
+        return sizes, np.array([judgement.scores for judgement in judgements.values()])
 
 
 def side_by_side(trial: Training, full: Training, n_exchanges: int) -> Generator[Any, Any, tuple[Trained, Trained]]:

@@ -90,11 +90,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One message for each of some clients, the round whose random streams it uses, and the replies it may get."""
+    """One message for each of some clients, and the round whose random streams it uses."""
 
     round_: int
     down: Mapping[str, Message]
-    replies: tuple[type[Any], ...]
 
 
 class Link(Protocol):
@@ -109,9 +108,7 @@ class Link(Protocol):
         """
 
 
-def run_rounds(
-    link: Link, server: Server, replies: tuple[type[Any], ...], *, first_round: int, first_share: float = 0.1
-) -> tuple["Outcome", int]:
+def run_rounds(link: Link, server: Server, *, first_round: int, first_share: float = 0.1) -> tuple["Outcome", int]:
     """Drive `server` over `link` to its outcome; also the number of the next round.
 
     `first_share` is the share of the work that the first exchange is expected to be, for whoever watches.
@@ -120,7 +117,7 @@ def run_rounds(
     down = next(server)
     while True:
         parts = down.parts if isinstance(down, Batch) else ((last_round + 1, down),)
-        asked = [Asked(round_=at, down=by_client(link, each), replies=replies) for at, each in parts]
+        asked = [Asked(round_=at, down=by_client(link, each)) for at, each in parts]
         last_round = max(last_round, *(each.round_ for each in asked))
         with part(share_done(n_exchanges, first_share), share_done(n_exchanges + 1, first_share), "rounds"):
             answers = link.exchange_all(asked)

@@ -14,7 +14,6 @@ class Opening:
     """A message every client answers once, before anything that follows it."""
 
     message: Message
-    reply: type[Any]
     replies: dict[str, Any] = field(default_factory=dict)  # by client, as they come in
 
 
@@ -30,9 +29,9 @@ class Roster:
         self.clients = link.clients
         self.openings: list[Opening] = []
 
-    def require(self, message: Message, reply: type[Any]) -> dict[str, Any]:
+    def require(self, message: Message) -> dict[str, Any]:
         """From now on every client answers `message` first; the replies so far, filled as they come."""
-        opening = Opening(message=message, reply=reply)
+        opening = Opening(message=message)
         self.openings.append(opening)
         return opening.replies
 
@@ -49,7 +48,7 @@ class Roster:
             for opening in self.openings
         ]
         openings = [(opening, down) for opening, down in openings if down]
-        first = [Asked(round_=OPENING_ROUND, down=down, replies=(opening.reply,)) for opening, down in openings]
+        first = [Asked(round_=OPENING_ROUND, down=down) for _, down in openings]
         received = self.link.exchange_all([*first, *asked])
         for (opening, _), replies in zip(openings, received, strict=False):
             opening.replies.update(replies)

@@ -82,9 +82,9 @@ class PackedLink(ABC):
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
         """Give every client named in `down` its messages and wait for the answers, not longer than it takes."""
 
-    def exchange(self, round_: int, down: Mapping[str, Message], replies: tuple[type[Any], ...]) -> Replies:
+    def exchange(self, round_: int, down: Mapping[str, Message]) -> Replies:
         """An exchange of one message a client."""
-        return self.exchange_all([Asked(round_=round_, down=down, replies=replies)])[0]
+        return self.exchange_all([Asked(round_=round_, down=down)])[0]
 
     def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
         self.n_exchanges += 1

@@ -161,19 +161,19 @@ def run_federation(
     """
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
-        moments = roster.require(setup.Describe(), setup.Moments)
+        moments = roster.require(setup.Describe())
         roster.open()
     columns = setup.agreed_columns(moments)
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
     # The server comes first: it checks its parameters before any site begins to work.
     server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
     prepare = setup.Prepare(seed=seed, columns=columns, means=means, scales=scales)
-    prepared = roster.require(prepare, setup.Prepared)  # goes down with the server's first message
+    prepared = roster.require(prepare)  # goes down with the server's first message
     with part(0.05, 0.95, "phases 1 and 2"):
-        outcome, round_ = run_rounds(roster, server, aggregator.replies, first_round=1, first_share=0.6)
+        outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6)
     with part(0.95, 1.0, "who holds what"):
         attribute = dict.fromkeys(link.clients, setup.Attribute(centers=outcome.centers))
-        holdings = roster.exchange_all([Asked(round_=round_, down=attribute, replies=(setup.Holdings,))])[0]
+        holdings = roster.exchange_all([Asked(round_=round_, down=attribute)])[0]
     report(1.0)
     sites = tuple(sorted(prepared))
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)

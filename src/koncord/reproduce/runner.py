@@ -29,7 +29,7 @@ from koncord.estimate.search import Candidate, combinations, split_rows
 from koncord.estimate.silhouette import HeldOut, nearest
 from koncord.estimate.splitting import SplitForest, components_of
 from koncord.estimate.xmeans import XMeans
-from koncord.federate.fedgem import FedGEM, Judge, centers_of
+from koncord.federate.fedgem import FedGEM, centers_of
 from koncord.federate.link import Aggregator, Outcome, Server
 from koncord.model.clustering import FederatedClustering
 from koncord.reproduce import synthetic
@@ -222,13 +222,10 @@ class JudgedFedGEM(FedGEM):
 
     def _score(self, clients: tuple[str, ...], n_features: int) -> Generator[Any, Any, Outcome]:
         trained = yield from self._train(clients, n_features, holds_out=True)
-        concluded = [self._conclude(trained.balls, upsilon) for upsilon in self.upsilons]
-        models = [centers_of(means, groups) for means, groups, _ in concluded]
-        sizes = np.array([len(model) for model in models])
-        judgements = yield Judge(centers=np.concatenate(models), sizes=sizes)
-        scores = np.mean([judgement.scores for judgement in judgements.values()], axis=0)
-        judged = {"upsilons": list(self.upsilons), "scores": scores.tolist(), "k": sizes.tolist()}
-        return Outcome(centers=models[0], groups={}, info={"judged": judged})
+        sizes, judgements = yield from self._judgements(trained, self.upsilons)
+        judged = {"upsilons": list(self.upsilons), "scores": judgements.mean(axis=0).tolist(), "k": sizes.tolist()}
+        means, groups, _ = self._conclude(trained.balls, self.upsilons[0])
+        return Outcome(centers=centers_of(means, groups), groups={}, info={"judged": judged})
 
 
 def released(run: Run, needed: Sequence[Row]) -> Values:
