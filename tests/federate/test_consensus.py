@@ -13,20 +13,20 @@ from koncord.federate.choosing import (
     Null,
     beside,
     best_overlaps,
+    by_chance,
     choose,
     cost_of,
     cuts,
-    exceeds_chance,
     grid,
-    largest_by_chance,
     put_together,
     ranking,
     root_of_covariance,
     row_distances,
     silhouette_of,
+    times_chance,
 )
 from koncord.federate.consensus import Refine, Report, Sums, moved, refine, report
-from koncord.federate.leaves import MOST_LEAVES, N_AXES, Leaves, leaves_of, stacked
+from koncord.federate.leaves import MOST_LEAVES, N_AXES, Leaves, leaves_of, pieces_of, stacked
 from koncord.federate.link import Local
 from koncord.types import LocalEstimate
 
@@ -79,6 +79,20 @@ def drive(aggregator, tables, answers=lambda round_, client: True, seed=0):
             return finished.value, heard
 
 
+def refined_from(aggregator, X, centers):
+    """The outcome when the leaves of one client were one row for each of `centers`, whatever its rows are."""
+    server = aggregator.server(("a",), X.shape[1], np.random.default_rng(0))
+    next(server)
+    spread_out = np.repeat(np.asarray(centers, dtype=float), 6, axis=0) + np.tile(0.01 * np.eye(2), (9, 1))
+    down = server.send({"a": single_rows(spread_out)})
+    assert len(down.centers) == len(centers)
+    while True:
+        try:
+            down = server.send({"a": refine(local(X), None, down)[1]})
+        except StopIteration as finished:
+            return finished.value
+
+
 # --- leaves ---
 
 
@@ -104,6 +118,17 @@ def test_the_leaves_of_a_client_are_bounded_however_many_rows_it_has():
     leaves = leaves_of(X, 20)
     assert 150 < len(leaves) <= MOST_LEAVES
     assert leaves.counts.sum() == 20_000
+
+
+def test_tables_split_together_have_the_leaves_that_each_has_alone():
+    tables = [clusters(held, seed=at)[0] for at, held in enumerate(([0, 1], [2], [0, 1, 2, 3]))]
+    ends = np.cumsum([len(X) for X in tables])
+    together = pieces_of(np.concatenate(tables), np.split(np.arange(ends[-1]), ends[:-1]), 25)
+    for X, nodes in zip(tables, together, strict=True):
+        alone = leaves_of(X, 25)
+        np.testing.assert_array_equal([len(node.rows) for node in nodes], alone.counts)
+        np.testing.assert_allclose([node.mean for node in nodes], alone.means, atol=1e-9)
+        np.testing.assert_allclose([node.scatter for node in nodes], alone.scatters, rtol=1e-9)
 
 
 def test_the_covariance_of_all_rows_comes_back_from_the_leaves_where_few_axes_are_long():
@@ -180,18 +205,21 @@ def test_of_gaps_that_chance_may_have_told_apart_the_fewest_clusters_win():
     assert [each.n_clusters for each in ranking(close, chance=0.1, slack=0.01)] == [5, 6, 4]
 
 
-def test_chance_is_the_most_by_which_one_draw_exceeds_the_others():
-    assert largest_by_chance(np.array([[0.0, 1.0], [0.0, 4.0], [0.0, 1.0]])) == pytest.approx(3.0)
-    assert largest_by_chance(np.zeros((3, 2))) == 0.0
+def test_chance_is_the_most_by_which_a_draw_exceeds_the_others_as_a_root_mean_square():
+    draws = np.array([[0.0, 1.0], [0.0, 4.0], [0.0, 1.0]])
+    assert by_chance(draws) == pytest.approx(3.0 / np.sqrt(3))
+    assert by_chance(np.zeros((3, 2))) == 0.0
+    assert by_chance(np.zeros((3, 0))) == 0.0
 
 
 def test_there_are_several_clusters_only_if_gap_and_separation_exceed_chance_together():
-    draws = np.array([[0.0], [0.1], [0.0]])  # chance is 0.1 for both
+    draws = np.array([[0.0], [0.1], [0.0]])
     null = Null(n_clusters=np.array([2]), silhouettes=draws, log_costs=-draws)
-    assert exceeds_chance([candidate(2, 0.2, 0.2)], null)
-    assert exceeds_chance([candidate(2, 0.05, 0.9)], null)
-    assert not exceeds_chance([candidate(2, 0.9, 0.1)], null)
-    assert not exceeds_chance([candidate(2, 0.05, 0.16)], null)
+    chance = null.gap_by_chance
+    assert times_chance([candidate(2, 4 * chance, 4 * chance)], null) == pytest.approx(4)
+    assert times_chance([candidate(2, 0.0, 8 * chance)], null) == pytest.approx(4)
+    assert times_chance([candidate(2, 9 * chance, chance)], null) == pytest.approx(1)
+    assert times_chance([], null) == 0.0
 
 
 def test_many_leaves_are_put_together_without_loss_of_rows(monkeypatch):
@@ -280,6 +308,15 @@ def test_one_gaussian_over_many_sites_is_one_cluster(stretch):
     np.testing.assert_allclose(outcome.centers, np.concatenate(tables).mean(axis=0)[None], atol=1e-9)
 
 
+def test_one_gaussian_is_hardly_ever_taken_for_several():
+    found = []
+    for draw in range(20):
+        rng = np.random.default_rng([20, draw])
+        tables = {f"s{at}": rng.normal(size=(80, 4)) * [3, 1, 1, 1] for at in range(8)}
+        found.append(len(drive(Consensus(n_rounds=0), tables, seed=draw)[0].centers))
+    assert found.count(1) >= 19
+
+
 def test_a_large_cluster_is_not_cut_beside_small_ones():
     rng = np.random.default_rng(0)
     tables = {
@@ -289,6 +326,12 @@ def test_a_large_cluster_is_not_cut_beside_small_ones():
         for at in range(4)
     }
     assert len(drive(Consensus(), tables)[0].centers) == 3
+
+
+def test_large_leaves_of_unequal_sites_get_an_answer():
+    rng = np.random.default_rng(0)
+    tables = {f"s{n}": np.concatenate([rng.normal(m, 1, (n, 2)) for m in (0, 9)]) for n in (700, 1500, 4000)}
+    assert len(drive(Consensus(min_report=600), tables)[0].centers) == 2
 
 
 def test_a_floor_as_large_as_a_table_leaves_one_leaf_a_site_and_an_answer():
@@ -312,6 +355,21 @@ def test_a_client_that_is_missing_is_left_out_of_that_round_only():
     assert "s0" not in outcome.groups
     assert "s0" in heard[1]
     assert len(outcome.centers) == 4
+
+
+def test_a_center_between_clusters_that_no_client_tells_rows_of_is_dropped_and_said():
+    near = np.concatenate([np.repeat([[0.0, 0.0]], 40, axis=0), np.repeat([[10.0, 0.0]], 40, axis=0)])
+    outcome = refined_from(Consensus(), near, centers=[[0, 0], [5, 0], [10, 0]])
+    np.testing.assert_allclose(np.sort(outcome.centers[:, 0]), [0, 10])
+    assert len(outcome.info["stabilities"]) == 2
+    assert "1 of them held no rows" in outcome.info["notes"][0]
+
+
+def test_a_cluster_of_a_client_that_went_missing_is_kept():
+    tables = {"a": clusters([0, 1])[0], "b": clusters([2])[0]}
+    outcome, heard = drive(Consensus(), tables, answers=lambda round_, client: round_ == 1 or client == "a")
+    assert all("b" not in replies for replies in heard[1:])
+    assert len(outcome.centers) == 3
 
 
 def test_when_nobody_answers_a_round_the_centers_stay():

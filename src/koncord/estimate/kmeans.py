@@ -26,6 +26,8 @@ MAX_STEPS = 300
 BLOCK_FLOATS = 1 << 16
 # Runs that end in the same partition differ by no more than this share of their cost.
 SAME_COST = 1e-9
+# Up to this many entries a dense matrix of rows by labels costs less than making a sparse one.
+SMALL_MEMBERSHIP = 1 << 13
 
 
 class PartitionMixin(SphericalMixtureMixin):
@@ -168,8 +170,13 @@ def means_of(X: FloatArray, labels: IntArray) -> FloatArray:
 def sums_by_label(X: FloatArray, labels: IntArray, k: int, weights: FloatArray | None = None) -> FloatArray:
     """(Weighted) sum of the rows of each of k labels, (k, n_features)."""
     n = len(X)
-    membership = csr_array((np.ones(n) if weights is None else weights, labels, np.arange(n + 1)), shape=(n, k))
-    sums: FloatArray = np.asarray(membership.T @ X)
+    values = np.ones(n) if weights is None else weights
+    if n * k <= SMALL_MEMBERSHIP:
+        membership = np.zeros((k, n))
+        membership[labels, np.arange(n)] = values
+        sums: FloatArray = membership @ X
+    else:
+        sums = np.asarray(csr_array((values, labels, np.arange(n + 1)), shape=(n, k)).T @ X)
     return sums
 
 

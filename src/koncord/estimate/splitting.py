@@ -52,10 +52,12 @@ class Node:
 class SplitForest:
     """Split trees of ``X[rows]``, one for each split factor, grown only as far as the cuts asked of them need.
 
+    Of several groups of rows each has its own trees: those of the first group, then those of the next.
+
     Parameters
     ----------
     X : array (n_samples, n_features)
-    rows : indices of the rows of ``X`` to model, or None for all
+    rows : indices of the rows of ``X`` to model, or groups of such indices, or None for all
     split_factors : delta of each tree; the children start at ``mean +- delta sqrt(lambda_1) v_1``
     is_spherical : one variance a component (ASM-S), else the identity (ASM-I)
     n_em_iter : EM iterations of a split test, always all of them
@@ -64,7 +66,7 @@ class SplitForest:
     def __init__(
         self,
         X: FloatArray,
-        rows: IntArray | None = None,
+        rows: IntArray | Sequence[IntArray] | None = None,
         *,
         split_factors: Sequence[float],
         is_spherical: bool,
@@ -77,8 +79,11 @@ class SplitForest:
         self.block_size = max(BLOCK_FLOATS // (X.shape[1] + 2), X.shape[1])
         self.point_scatter = X.shape[1] * max((ROUNDING * max(-X.min(), X.max())) ** 2, SMALLEST_VARIANCE)
         rows = np.arange(len(X)) if rows is None else rows
-        mean, scatter = mean_and_scatter(X, rows, self.block_size)
-        self.roots = [Node(rows=rows.copy(), mean=mean, scatter=scatter, split_factor=delta) for delta in split_factors]
+        self.roots: list[Node] = []
+        for group in [rows] if isinstance(rows, np.ndarray) else rows:
+            mean, scatter = mean_and_scatter(X, group, self.block_size)
+            for delta in split_factors:
+                self.roots.append(Node(rows=group.copy(), mean=mean, scatter=scatter, split_factor=delta))
 
     def cut(self, min_mass: float, max_components: int) -> list[list[Node]]:
         """Components of each tree when no child may weigh less than `min_mass`: passes until nothing splits.

@@ -22,7 +22,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 from koncord.estimate.kmeans import sums_by_label
-from koncord.federate.leaves import Leaves, leaves_of, stacked
+from koncord.federate.leaves import Leaves, pieces_of, told
 from koncord.federate.lloyd import kmeans, lloyd, means_by_label
 from koncord.types import FloatArray, IntArray
 
@@ -32,11 +32,14 @@ EVERY_K, STEP = 30, 1.05
 EVERY_NULL_K, NULL_STEP = 4, 1.4
 # More leaves than this are put together first, because distances between all pairs are held.
 MOST_LEAVES = 1500
-# Rows drawn from the Gaussian: in one draw, in all draws, and for one leaf of a large client, in smallest leaves.
-NULL_ROWS, ALL_NULL_ROWS, NULL_ROWS_A_LEAF = 20_000, 16_000, 3
-FEWEST_DRAWS, MOST_DRAWS = 3, 8
-# How many times what chance gives to a draw of the Gaussian the leaves must show before they are several clusters.
-TIMES_CHANCE = 1.5
+# Rows drawn from the Gaussian: in one draw, and for one leaf of a large client, in smallest leaves.
+NULL_ROWS, NULL_ROWS_A_LEAF = 20_000, 3
+# In how many draws, and their rows; and how many more where it is in doubt whether there is more than one cluster.
+DRAWS, DRAWN_ROWS = (3, 8), 16_000
+MORE_DRAWS, MORE_ROWS = (3, 16), 60_000
+# How many times the chance of a draw of the Gaussian the leaves must show to be several clusters; what is in doubt.
+TIMES_CHANCE = 3.0
+IN_DOUBT = (2.0, 4.0)
 # Leaves cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as good.
 SHARE_OF_GAP = 0.1
 STABILITY_DRAWS = 10
@@ -70,7 +73,7 @@ class Choice:
     chosen: Candidate
     runner_up: Candidate | None  # the best of another K
     candidates: tuple[Candidate, ...]  # by K
-    separation_by_chance: float  # the largest that a draw of the Gaussian shows against the others
+    separation_by_chance: float  # the largest that a draw of the Gaussian shows against the others, on average
     gap_by_chance: float
 
 
@@ -85,16 +88,22 @@ def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clus
     """Choose a clustering of `leaves`, which clients with so many `rows` reported."""
     coarse, belongs = put_together(leaves, rng)
     most = min(max_clusters, len(coarse))
-    null = Null.drawn(leaves, rows, rng, grid(most, every=EVERY_NULL_K, step=NULL_STEP))
     ks = grid(most, every=EVERY_K, step=STEP)
-    found = dict(labelings(coarse, ks))
-    candidates = [null.compared(key, each) for key, each in judged(coarse, found).items()]
+    found = labelings(coarse, ks)
+    values = judged(coarse, found)
+    gaussian = Gaussian.of(leaves, rows, rng)
+    null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
+    null = gaussian.drawn(rng, null_ks, DRAWS, DRAWN_ROWS)
+    candidates = null.compared(values)
+    if IN_DOUBT[0] < times_chance(candidates, null) < IN_DOUBT[1]:
+        null = null.and_more(gaussian.drawn(rng, null_ks, MORE_DRAWS, MORE_ROWS))
+        candidates = null.compared(values)
     chosen, runner_up = best_of(candidates, null, slack)
     missing = beside(chosen.n_clusters, ks)
     if missing:
         more = labelings(coarse, missing)
         found |= more
-        candidates += [null.compared(key, each) for key, each in judged(coarse, more).items()]
+        candidates += null.compared(judged(coarse, more))
         chosen, runner_up = best_of(candidates, null, slack)
     one = np.zeros(len(coarse), dtype=np.int64)
     return Choice(
@@ -126,7 +135,7 @@ def beside(k: int, ks: Sequence[int]) -> list[int]:
 
 def best_of(candidates: Sequence[Candidate], null: "Null", slack: float) -> tuple[Candidate, Candidate | None]:
     """The best candidate, and the best one of another K."""
-    is_structured = exceeds_chance(candidates, null)
+    is_structured = times_chance(candidates, null) > TIMES_CHANCE
     best = ranking(candidates, null.gap_by_chance, slack)[0] if is_structured else ONE_CLUSTER
     others = [each for each in candidates if each.n_clusters != best.n_clusters]
     if not others:
@@ -134,11 +143,11 @@ def best_of(candidates: Sequence[Candidate], null: "Null", slack: float) -> tupl
     return best, ranking(others, null.gap_by_chance, slack)[0]
 
 
-def exceeds_chance(candidates: Sequence[Candidate], null: "Null") -> bool:
-    """Whether there is more than one cluster: the gap, and gap and separation on average, exceed chance clearly."""
+def times_chance(candidates: Sequence[Candidate], null: "Null") -> float:
+    """How many times what chance gives the leaves show: of the gap, or of gap and separation on average if less."""
     gap = ratio(max((each.gap for each in candidates), default=0.0), null.gap_by_chance)
     separation = ratio(max((each.separation for each in candidates), default=0.0), null.separation_by_chance)
-    return min(gap, (gap + separation) / 2) > TIMES_CHANCE
+    return min(gap, (gap + separation) / 2)
 
 
 def ratio(value: float, chance: float) -> float:
@@ -260,40 +269,67 @@ def cost_of(leaves: Leaves, labels: IntArray) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Null:
-    """The best silhouette and cost at each K in each draw of one Gaussian with the mean and covariance of the rows."""
+class Gaussian:
+    """One Gaussian with the covariance of all rows, and how many rows of it to give to whom."""
 
-    n_clusters: IntArray  # (n_ks,) increasing; at least 2
-    silhouettes: FloatArray  # (n_draws, n_ks)
-    log_costs: FloatArray  # (n_draws, n_ks)
+    root: FloatArray  # (n_features, n_features) turns standard normal rows into rows of it
+    sizes: IntArray  # rows of each client
+    least: int  # rows of the smallest leaf
 
     @classmethod
-    def drawn(cls, leaves: Leaves, rows: IntArray, rng: np.random.Generator, ks: Sequence[int]) -> "Null":
-        """Draw the Gaussian as often as its rows allow."""
+    def of(cls, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> "Gaussian":
         sizes = null_sizes(leaves, rows, rng)
-        n_draws = int(np.clip(ALL_NULL_ROWS // max(sizes.sum(), 1), FEWEST_DRAWS, MOST_DRAWS))
-        root = root_of_covariance(leaves)
-        least = int(leaves.counts.min())
-        silhouettes, log_costs = np.zeros((n_draws, len(ks))), np.zeros((n_draws, len(ks)))
-        for draw in range(n_draws):
-            drawn = [leaves_of(rng.standard_normal((size, len(root))) @ root, least) for size in sizes]
-            values = judged(*with_labelings(stacked(drawn, len(root)), ks))
+        return cls(root=root_of_covariance(leaves), sizes=sizes, least=int(leaves.counts.min()))
+
+    def drawn(self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int) -> "Null":
+        """What its leaves give at each K, in the fewest to the most draws, about `n_rows` in all."""
+        fewest, most = n_draws
+        n = int(np.clip(n_rows // self.sizes.sum(), fewest, most))
+        silhouettes, log_costs = np.zeros((n, len(ks))), np.zeros((n, len(ks)))
+        for draw in range(n):
+            values = self._judged(rng, ks)
             for at, k in enumerate(ks):
                 same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
                 before = max(at - 1, 0)  # a draw with fewer leaves than K stays where it was
                 silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
                 log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
-        return cls(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
+        return Null(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
 
-    def compared(self, key: Key, value: Judged) -> Candidate:
-        hierarchy, k = key
-        return Candidate(
-            hierarchy=hierarchy,
-            n_clusters=k,
-            silhouette=value.silhouette,
-            separation=value.silhouette - self._at(k, self.silhouettes),
-            gap=self._at(k, self.log_costs) - value.log_cost,
+    def _judged(self, rng: np.random.Generator, ks: Sequence[int]) -> dict[Key, Judged]:
+        """One draw, split into leaves and clustered as those of the clients are."""
+        X = rng.standard_normal((self.sizes.sum(), len(self.root))) @ self.root
+        groups = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
+        nodes = [node for pieces in pieces_of(X, groups, self.least) for node in pieces]
+        leaves = told(nodes, spread=np.zeros(X.shape[1]), axes=np.empty((0, X.shape[1])))
+        return judged(leaves, labelings(leaves, [k for k in ks if k <= len(leaves)]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Null:
+    """The best silhouette and cost at each K in each draw of one Gaussian."""
+
+    n_clusters: IntArray  # (n_ks,) increasing; at least 2
+    silhouettes: FloatArray  # (n_draws, n_ks)
+    log_costs: FloatArray  # (n_draws, n_ks)
+
+    def and_more(self, other: "Null") -> "Null":
+        return Null(
+            n_clusters=self.n_clusters,
+            silhouettes=np.concatenate([self.silhouettes, other.silhouettes]),
+            log_costs=np.concatenate([self.log_costs, other.log_costs]),
         )
+
+    def compared(self, values: Mapping[Key, Judged]) -> list[Candidate]:
+        return [
+            Candidate(
+                hierarchy=hierarchy,
+                n_clusters=k,
+                silhouette=value.silhouette,
+                separation=value.silhouette - self._at(k, self.silhouettes),
+                gap=self._at(k, self.log_costs) - value.log_cost,
+            )
+            for (hierarchy, k), value in values.items()
+        ]
 
     def _at(self, k: int, curves: FloatArray) -> float:
         """Mean of the curves at K, on straight lines over log K."""
@@ -301,29 +337,26 @@ class Null:
 
     @property
     def separation_by_chance(self) -> float:
-        return largest_by_chance(self.silhouettes)
+        return by_chance(self.silhouettes)
 
     @property
     def gap_by_chance(self) -> float:
-        return largest_by_chance(-self.log_costs)
+        return by_chance(-self.log_costs)
 
 
-def with_labelings(leaves: Leaves, ks: Sequence[int]) -> tuple[Leaves, Labelings]:
-    return leaves, labelings(leaves, [k for k in ks if k <= len(leaves)])
-
-
-def largest_by_chance(curves: FloatArray) -> float:
-    """The most by which a curve (n_draws, n_ks) exceeds the mean of the others anywhere."""
+def by_chance(curves: FloatArray) -> float:
+    """The most by which a curve (n_draws, n_ks) exceeds the mean of the others anywhere, as a root mean square."""
     n_draws = len(curves)
     others = (curves.sum(axis=0) - curves) / max(n_draws - 1, 1)
-    return float(max((curves - others).max(initial=0.0), 0.0))
+    most = np.maximum((curves - others).max(axis=1, initial=0.0), 0.0)
+    return float(np.sqrt((most**2).mean()))
 
 
 def null_sizes(leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> IntArray:
     """Rows to draw for each client: its own number, less if that is many to a leaf; only some clients of many."""
     a_leaf, least = leaves.counts.mean(), leaves.counts.min()
     thinned = np.ceil(rows * min(NULL_ROWS_A_LEAF * least / a_leaf, 1.0)).astype(np.int64)
-    sizes = rng.permutation(np.maximum(thinned, np.minimum(rows, least)))  # enough for a leaf
+    sizes = rng.permutation(np.maximum(thinned, least)[rows > 0])  # enough for a leaf
     return sizes[np.cumsum(sizes) - sizes < NULL_ROWS]
 
 

@@ -22,7 +22,7 @@ from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
 from koncord.federate.lloyd import means_by_label
 from koncord.federate.setup import without_small
-from koncord.types import FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray
 
 # --- messages ---
 
@@ -153,8 +153,8 @@ class Consensus(Aggregator):
         if not len(leaves):
             raise KoncordError(f"No client sent a leaf: each has fewer than {self.min_report} rows.")
         clients = np.repeat(np.arange(len(reports)), [len(each) for each in reports.values()])
-        rows = np.bincount(clients, leaves.counts).astype(np.int64)
-        choice = self._choose(leaves, rows, rng)
+        choice = self._choose(leaves, np.bincount(clients, leaves.counts).astype(np.int64), rng)
+        stable_shares = stabilities(leaves, clients, choice, rng)
         centers = means_by_label(
             leaves.means,
             choice.labels,
@@ -162,36 +162,57 @@ class Consensus(Aggregator):
             otherwise=np.zeros((choice.chosen.n_clusters, n_features)),
         )
         within = np.sqrt(cost_of(leaves, choice.labels) / leaves.counts.sum())
-        centers, shifts = yield from self._refined(centers, self.tol * float(within))
+        own = np.split(choice.labels, np.cumsum([len(each) for each in reports.values()])[:-1])
+        rows = {
+            client: np.bincount(labels, each.counts, minlength=len(centers))
+            for (client, each), labels in zip(reports.items(), own, strict=True)
+        }
+        centers, shifts = yield from self._refined(centers, rows, self.tol * float(within))
+        kept = with_rows(rows)
         return Outcome(
-            centers=centers,
-            groups={client: nearest(each.means, centers) for client, each in reports.items()},
+            centers=centers[kept],
+            groups={client: nearest(each.means, centers[kept]) for client, each in reports.items()},
             components={client: each.means for client, each in reports.items()},
             info={
                 "choice": told(choice),
-                "stabilities": stabilities(leaves, clients, choice, rng),
+                "stabilities": [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept],
                 "leaves": {client: len(each) for client, each in reports.items()},
                 "rounds": len(shifts),
                 "shifts": shifts,
                 "labels": "nearest",
-                "notes": notes(choice, self.max_clusters),
+                "notes": notes(choice, kept, self.max_clusters),
             },
         )
 
     def _choose(self, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> Choice:
         return choose(leaves, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
 
-    def _refined(self, centers: FloatArray, still: float) -> Generator[Refine, Replies, tuple[FloatArray, list[float]]]:
-        """Centers after the rounds, and how far the center that moved most moved in each."""
+    def _refined(
+        self, centers: FloatArray, rows: dict[str, IntArray], still: float
+    ) -> Generator[Refine, Replies, tuple[FloatArray, list[float]]]:
+        """Centers after the rounds, and how far the center that moved most moved in each.
+
+        `rows` holds what each client last told of its rows by center, and is kept up to date.
+        """
         shifts: list[float] = []
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > still):
             replies = yield Refine(centers=centers, min_report=self.min_report)
             if not replies:
                 break
+            rows |= {client: up.counts for client, up in replies.items()}
             before, centers = centers, moved(centers, replies)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
         return centers, shifts
+
+
+def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
+    """Which centers some client last told rows of: a leaf across two clusters can make a center that ends between them.
+
+    All, if nobody did.
+    """
+    kept: BoolArray = np.sum(list(rows.values()), axis=0) > 0
+    return kept if kept.any() else ~kept
 
 
 def told(choice: Choice) -> dict[str, Any]:
@@ -205,7 +226,13 @@ def told(choice: Choice) -> dict[str, Any]:
     }
 
 
-def notes(choice: Choice, max_clusters: int) -> list[str]:
+def notes(choice: Choice, kept: BoolArray, max_clusters: int) -> list[str]:
+    said = []
     if 1 < choice.chosen.n_clusters == max_clusters:
-        return [f"The number of clusters is the largest that was looked at, {max_clusters}: there may be more."]
-    return []
+        said.append(f"The number of clusters is the largest that was looked at, {max_clusters}: there may be more.")
+    if not kept.all():
+        said.append(
+            f"{choice.chosen.n_clusters} clusters were chosen; {int((~kept).sum())} of them held no rows that a client "
+            "could tell of after refinement, and were dropped."
+        )
+    return said

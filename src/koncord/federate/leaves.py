@@ -10,14 +10,15 @@ from typing import Annotated
 
 import numpy as np
 
-from koncord.estimate.splitting import Node, SplitForest
+from koncord.estimate.splitting import Node, SplitForest, components_of
 from koncord.federate.limits import LARGEST_FLOAT, Array
 from koncord.types import FloatArray, IntArray
 
-# How far from the mean the halves of a split start: the middle of the paper's grid. Its EM iterations and its cap.
+# How far from the mean the halves of a split start, the middle of the paper's grid, and its cap on their number.
 SPLIT_FACTOR = 0.5
-EM_ITERATIONS = 15
 MOST_LEAVES = 200
+# Pieces need not be the best halves: a third of the iterations of phase 1 finds clusters of leaves as well.
+EM_ITERATIONS = 5
 # Directions in which the spread inside leaves is told apart from the sum of its features.
 N_AXES = 4
 
@@ -46,17 +47,21 @@ def leaves_of(X: FloatArray, min_rows: int) -> Leaves:
     """Leaves of the split tree of X (n, d) with at least `min_rows` rows each; none if X has fewer."""
     if len(X) < min_rows:
         return nothing(X.shape[1])
-    forest = SplitForest(X, split_factors=[SPLIT_FACTOR], is_spherical=True, n_em_iter=EM_ITERATIONS)
-    (ends,) = forest.cut(min_rows, MOST_LEAVES)
-    nodes = large_leaves(forest.roots[0], ends, min_rows)
+    (nodes,) = pieces_of(X, [np.arange(len(X))], min_rows)
     inside = np.concatenate([X[node.rows] - node.mean for node in nodes])
-    return Leaves(
-        counts=np.array([len(node.rows) for node in nodes]),
-        means=np.array([node.mean for node in nodes]),
-        scatters=np.array([node.scatter for node in nodes]),
-        spread=(inside**2).sum(axis=0),
-        axes=axes_of(inside),
-    )
+    return told(nodes, spread=(inside**2).sum(axis=0), axes=axes_of(inside))
+
+
+def pieces_of(X: FloatArray, groups: Sequence[IntArray], min_rows: int) -> list[list[Node]]:
+    """The leaves of each of several groups of rows of X, each of at least `min_rows` rows."""
+    forest = SplitForest(X, groups, split_factors=[SPLIT_FACTOR], is_spherical=True, n_em_iter=EM_ITERATIONS)
+    ends = forest.cut(min_rows, MOST_LEAVES)
+    return [large_leaves(root, own, min_rows) for root, own in zip(forest.roots, ends, strict=True)]
+
+
+def told(nodes: Sequence[Node], *, spread: FloatArray, axes: FloatArray) -> Leaves:
+    parts = components_of(nodes)
+    return Leaves(counts=parts.counts, means=parts.means, scatters=parts.scatters, spread=spread, axes=axes)
 
 
 def nothing(n_features: int) -> Leaves:
