@@ -46,7 +46,11 @@ LIES = ("honest", "far", "counts", "scale", "many", "crowd")
 N_SITES, N_MANY, FAR, FARTHER = 10, 200, 30.0, 1000.0
 MIN_SUPPORT = 2
 # Those that find the number of clusters themselves.
-AGGREGATORS = {"fedgem": FedGEM(), "consensus": Consensus()}
+AGGREGATORS = {
+    "fedgem": FedGEM(),
+    "consensus": Consensus(),
+    "consensus, min_support": Consensus(min_support=MIN_SUPPORT),
+}
 
 
 class Liar(Site):

@@ -97,11 +97,13 @@ def add_site_options(parser: argparse.ArgumentParser, *, min_report: int) -> Non
     group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
 
 
-def add_privacy_options(parser: argparse.ArgumentParser) -> None:
+def add_privacy_options(parser: argparse.ArgumentParser) -> Any:
+    """Adds, and returns, the group of options for a privacy budget."""
     group = parser.add_argument_group(
         "privacy budget",
-        "Everything a site sends in the run is (E, D)-differentially private: noise is added to sums of clipped rows. "
-        "For consensus and fedkmeans; the columns are not standardized, and --seed does not repeat the noise.",
+        "Everything a site sends in a run is (E, D)-differentially private: noise is added to sums of clipped rows.\n"
+        "For consensus and fedkmeans. Columns are brought to one scale beforehand instead of standardized, and --seed\n"
+        "does not repeat the noise.",
     )
     group.add_argument("--epsilon", metavar="E", type=float, help="of all messages of a site together")
     group.add_argument("--delta", metavar="D", type=float, help="far below one over the rows of a site, as 1e-6")
@@ -111,6 +113,7 @@ def add_privacy_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--center", metavar="C", type=float, help="of what rows are clipped to, the same in every column (default: 0)"
     )
+    return group
 
 
 def budget_of(args: argparse.Namespace) -> "Budget | None":
@@ -227,6 +230,8 @@ def aggregator_of(args: argparse.Namespace) -> Any:
     given = {} if takes is None else {takes: args.clusters}
     if args.aggregator == "fedgem":
         given["upsilon"] = args.upsilon
+    if args.aggregator == "consensus":
+        given["min_support"] = args.min_support
     if args.aggregator == "afcl":
         given["allow_disclosure"] = True
     return getattr(koncord, name)(**given)

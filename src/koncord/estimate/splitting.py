@@ -263,6 +263,11 @@ class CentredRows:
 
     def leading_axes(self) -> FloatArray:
         """``sqrt(lambda_1) v_1`` of the covariance of every node, (n_nodes, n_features)."""
+        d = self.n_features
+        if self.kept is not None and len(self.nodes) > 1 and d <= SMALL_GRAM and (self.totals[1] >= d).all():
+            columns = [columns[:-2] for ((columns, _),) in self.kept]
+            values, vectors = np.linalg.eigh(np.array([z @ z.T for z in columns]))
+            return scaled_axes(values[:, -1], vectors[:, :, -1], self.totals[1])
         return np.array([leading_axis(columns[:-2] for columns, _ in self.pieces(b)) for b in range(len(self.nodes))])
 
     def expect(self, odds: FloatArray) -> FloatArray:
@@ -324,7 +329,14 @@ def leading_axis(parts: Iterable[FloatArray]) -> FloatArray:
             gram += z @ z.T
             n += z.shape[1]
         value, axis = leading_eigenvector(gram)
-    scaled: FloatArray = axis * np.copysign(np.sqrt(value / n), axis[np.abs(axis).argmax()])
+    scaled: FloatArray = scaled_axes(np.array([value]), axis[None], np.array([n]))[0]
+    return scaled
+
+
+def scaled_axes(values: FloatArray, axes: FloatArray, n_rows: FloatArray | IntArray) -> FloatArray:
+    """Unit axes (n_nodes, n_features) as long as the root of the variance along them, their largest entry positive."""
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    scaled: FloatArray = axes * np.copysign(np.sqrt(np.maximum(values, 0.0) / n_rows)[:, None], largest)
     return scaled
 
 

@@ -22,7 +22,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 from koncord.estimate.kmeans import sums_by_label
-from koncord.federate.leaves import Leaves, pieces_of, told
+from koncord.federate.leaves import Leaves, pieces_of, taken, told
 from koncord.federate.lloyd import kmeans, lloyd, means_by_label
 from koncord.types import FloatArray, IntArray
 
@@ -36,7 +36,7 @@ MOST_LEAVES = 1500
 NULL_ROWS, NULL_ROWS_A_LEAF = 20_000, 3
 # In how many draws, and their rows; and how many more where it is in doubt whether there is more than one cluster.
 DRAWS, DRAWN_ROWS = (3, 8), 16_000
-MORE_DRAWS, MORE_ROWS = (3, 16), 60_000
+MORE_DRAWS, MORE_ROWS = (3, 10), 30_000
 # How many times the chance of a draw of the Gaussian the leaves must show to be several clusters; what is in doubt.
 TIMES_CHANCE = 3.0
 IN_DOUBT = (2.0, 4.0)
@@ -396,16 +396,6 @@ def stabilities(leaves: Leaves, clients: IntArray, choice: Choice, rng: np.rando
         sums[held] += best_overlaps(leaves.counts[rows], labels, other)
         times[held] += 1
     return [float(total / n) if n else None for total, n in zip(sums, times, strict=True)]
-
-
-def taken(leaves: Leaves, at: IntArray) -> Leaves:
-    return Leaves(
-        counts=leaves.counts[at],
-        means=leaves.means[at],
-        scatters=leaves.scatters[at],
-        spread=leaves.spread,
-        axes=leaves.axes,
-    )
 
 
 def best_overlaps(counts: IntArray, labels: IntArray, other: IntArray) -> FloatArray:

@@ -22,7 +22,11 @@ from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
 from koncord.federate.lloyd import means_by_label
 from koncord.federate.setup import without_small
+from koncord.federate.support import REACH, credible, weak_clusters, with_leaves, without_excess
 from koncord.types import BoolArray, FloatArray, IntArray
+
+# Times that the number of clusters is chosen anew without leaves that too few clients support.
+MOST_CHOICES = 8
 
 # --- messages ---
 
@@ -73,12 +77,47 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
 # --- server steps ---
 
 
-def moved(centers: FloatArray, replies: Replies) -> FloatArray:
-    """Means of the rows that clients told of; a center of which nobody did stays where it is."""
-    counts = np.sum([up.counts for up in replies.values()], axis=0)
-    sums = np.sum([up.sums for up in replies.values()], axis=0)
-    means: FloatArray = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
+def moved(centers: FloatArray, replies: Replies, reach: float | None = None) -> FloatArray:
+    """Means of the rows that clients told of; a center of which nobody did stays where it is.
+
+    With a `reach`, sums that no rows so near to their center can have do not count (see `koncord.federate.support`).
+    """
+    counts = np.array([up.counts for up in replies.values()])
+    sums = np.array([up.sums for up in replies.values()])
+    if reach is not None:
+        believed = credible(counts, sums, centers, reach)
+        sums = sums * (believed / np.maximum(counts, 1))[:, :, None]
+        counts = believed
+    total = counts.sum(axis=0)[:, None]
+    means: FloatArray = np.where(total > 0, sums.sum(axis=0) / np.maximum(total, 1), centers)
     return means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Agreed:
+    """What the server made of the reports."""
+
+    choice: Choice
+    leaves: Leaves  # those that it believed
+    clients: IntArray  # (n_leaves,) of each of these: the place of its client in the order of the reports
+    believed: Mapping[str, BoolArray]  # of all leaves of each client
+
+    def rows(self) -> dict[str, IntArray]:
+        """Rows of each client by cluster, as far as the leaves tell."""
+        k = self.choice.chosen.n_clusters
+        return {
+            client: np.bincount(self.choice.labels[own], self.leaves.counts[own], minlength=k)
+            for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
+        }
+
+    def centers(self) -> FloatArray:
+        weights = self.leaves.counts.astype(float)
+        nowhere = np.zeros((self.choice.chosen.n_clusters, self.leaves.means.shape[1]))
+        return means_by_label(self.leaves.means, self.choice.labels, weights, otherwise=nowhere)
+
+    def within(self) -> float:
+        """Root mean squared distance of the rows to the center of their leaf."""
+        return float(np.sqrt(cost_of(self.leaves, self.choice.labels) / self.leaves.counts.sum()))
 
 
 class Consensus(Aggregator):
@@ -99,6 +138,9 @@ class Consensus(Aggregator):
     slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
         is as good, and the gap statistic decides among such
     tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
+    min_support : sites that a cluster needs leaves of to be believed. With 2 or more, one lying site can do less harm:
+        leaves of clusters with fewer sites are set aside and the choice is made anew, no site counts for more than all
+        others together, and sums of rows that cannot be are not counted. What a single honest site holds goes too
 
     Examples
     --------
@@ -132,12 +174,14 @@ class Consensus(Aggregator):
         max_clusters: int = 100,
         slack: float = 0.02,
         tol: float = 0.01,
+        min_support: int = 1,
     ) -> None:
         self.min_report = min_report
         self.n_rounds = n_rounds
         self.max_clusters = max_clusters
         self.slack = slack
         self.tol = tol
+        self.min_support = min_support
 
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
         check_count("min_report", self.min_report, owner=self)
@@ -145,65 +189,81 @@ class Consensus(Aggregator):
         check_count("max_clusters", self.max_clusters, owner=self)
         check_number("slack", self.slack, owner=self, least=0)
         check_number("tol", self.tol, owner=self, least=0)
+        check_count("min_support", self.min_support, owner=self)
         return self._serve(n_features, rng)
 
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
         reports: dict[str, Leaves] = dict((yield Report(min_report=self.min_report)))
-        leaves = stacked(list(reports.values()), n_features)
-        if not len(leaves):
+        if not any(len(each) for each in reports.values()):
             raise KoncordError(f"No client sent a leaf: each has fewer than {self.min_report} rows.")
-        clients = np.repeat(np.arange(len(reports)), [len(each) for each in reports.values()])
-        choice = self._choose(leaves, np.bincount(clients, leaves.counts).astype(np.int64), rng)
-        stable_shares = stabilities(leaves, clients, choice, rng)
-        centers = means_by_label(
-            leaves.means,
-            choice.labels,
-            leaves.counts.astype(float),
-            otherwise=np.zeros((choice.chosen.n_clusters, n_features)),
-        )
-        within = np.sqrt(cost_of(leaves, choice.labels) / leaves.counts.sum())
-        own = np.split(choice.labels, np.cumsum([len(each) for each in reports.values()])[:-1])
-        rows = {
-            client: np.bincount(labels, each.counts, minlength=len(centers))
-            for (client, each), labels in zip(reports.items(), own, strict=True)
-        }
-        centers, shifts = yield from self._refined(centers, rows, self.tol * float(within))
+        agreed = self._agreed(reports, n_features, rng)
+        choice, rows = agreed.choice, agreed.rows()
+        stable_shares = stabilities(agreed.leaves, agreed.clients, choice, rng)
+        centers, shifts = yield from self._refined(agreed, rows)
         kept = with_rows(rows)
         return Outcome(
             centers=centers[kept],
-            groups={client: nearest(each.means, centers[kept]) for client, each in reports.items()},
+            groups={
+                client: np.where(agreed.believed[client], nearest(each.means, centers[kept]), -1)
+                for client, each in reports.items()
+            },
             components={client: each.means for client, each in reports.items()},
             info={
                 "choice": told(choice),
                 "stabilities": [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept],
                 "leaves": {client: len(each) for client, each in reports.items()},
+                "set_aside": set_aside(agreed),
                 "rounds": len(shifts),
                 "shifts": shifts,
                 "labels": "nearest",
-                "notes": notes(choice, kept, self.max_clusters),
+                "notes": notes(agreed, kept, self.max_clusters, self.min_support),
             },
         )
+
+    def _agreed(self, reports: Mapping[str, Leaves], n_features: int, rng: np.random.Generator) -> Agreed:
+        """A choice; anew without the leaves of clusters that too few clients support, as long as there are such."""
+        heard = reports if self.min_support == 1 else without_excess(reports)
+        believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
+        for last in reversed(range(MOST_CHOICES)):
+            kept = with_leaves(heard, believed)
+            leaves = stacked(list(kept.values()), n_features)
+            clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
+            choice = self._choose(leaves, np.bincount(clients, leaves.counts).astype(np.int64), rng)
+            weak = weak_clusters(choice.labels, clients, self.min_support)
+            if not weak.any() or weak.all() or not last:
+                break
+            for at, is_believed in enumerate(believed.values()):
+                is_believed[is_believed] = ~weak[choice.labels[clients == at]]
+        return Agreed(choice=choice, leaves=leaves, clients=clients, believed=believed)
 
     def _choose(self, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> Choice:
         return choose(leaves, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
 
     def _refined(
-        self, centers: FloatArray, rows: dict[str, IntArray], still: float
+        self, agreed: Agreed, rows: dict[str, IntArray]
     ) -> Generator[Refine, Replies, tuple[FloatArray, list[float]]]:
         """Centers after the rounds, and how far the center that moved most moved in each.
 
         `rows` holds what each client last told of its rows by center, and is kept up to date.
         """
+        centers, within = agreed.centers(), agreed.within()
+        still, reach = self.tol * within, None if self.min_support == 1 else REACH * within
         shifts: list[float] = []
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > still):
             replies = yield Refine(centers=centers, min_report=self.min_report)
+            replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
             if not replies:
                 break
             rows |= {client: up.counts for client, up in replies.items()}
-            before, centers = centers, moved(centers, replies)
+            before, centers = centers, moved(centers, replies, reach)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
         return centers, shifts
+
+
+def is_trusted(believed: BoolArray | None) -> bool:
+    """Whether at least half of the leaves of a client are believed, if it sent any."""
+    return believed is None or not len(believed) or bool(believed.mean() >= 0.5)
 
 
 def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
@@ -226,13 +286,26 @@ def told(choice: Choice) -> dict[str, Any]:
     }
 
 
-def notes(choice: Choice, kept: BoolArray, max_clusters: int) -> list[str]:
-    said = []
-    if 1 < choice.chosen.n_clusters == max_clusters:
+def set_aside(agreed: Agreed) -> dict[str, int]:
+    """Leaves that were not believed, by client; clients without are left out."""
+    unbelieved = {client: int((~believed).sum()) for client, believed in agreed.believed.items()}
+    return {client: n for client, n in unbelieved.items() if n}
+
+
+def notes(agreed: Agreed, kept: BoolArray, max_clusters: int, min_support: int) -> list[str]:
+    said, chosen = [], agreed.choice.chosen.n_clusters
+    if 1 < chosen == max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {max_clusters}: there may be more.")
     if not kept.all():
         said.append(
-            f"{choice.chosen.n_clusters} clusters were chosen; {int((~kept).sum())} of them held no rows that a client "
-            "could tell of after refinement, and were dropped."
+            f"{chosen} clusters were chosen; {int((~kept).sum())} of them held no rows that a client could tell of "
+            "after refinement, and were dropped."
+        )
+    unbelieved = set_aside(agreed)
+    if unbelieved:
+        whose = ", ".join(f"{n} of {client}" for client, n in unbelieved.items())
+        said.append(
+            f"Leaves of clusters that fewer than {min_support} sites support were set aside before the number of "
+            f"clusters was chosen: {whose}."
         )
     return said

@@ -5,7 +5,7 @@ of its rows to their mean. A split is undone where one of its halves would stand
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -108,3 +108,8 @@ def stacked(parts: Sequence[Leaves], n_features: int) -> Leaves:
         spread=np.sum([part.spread for part in each], axis=0),
         axes=np.concatenate([part.axes for part in each]),
     )
+
+
+def taken(leaves: Leaves, at: IntArray) -> Leaves:
+    """Some of the leaves; spread and axes stay those of all."""
+    return replace(leaves, counts=leaves.counts[at], means=leaves.means[at], scatters=leaves.scatters[at])
