@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit network-test reproduce-check lock docs figures bench-phase1 bench-phase2 clean
+.PHONY: demo test lint unit network-test network-test-short reproduce-check lock docs figures bench-phase1 bench-phase2 clean
 
 demo: $(READY)
 	$(BIN)/koncord demo
@@ -22,6 +22,9 @@ unit: $(READY)
 
 network-test: $(READY) ## a coordinator and sites as processes of their own: TLS, faults, refusals, namespaces
 	$(BIN)/pytest -m network tests/network
+
+network-test-short: $(READY) ## the part of it that CI runs
+	$(BIN)/pytest -m network tests/network/test_short.py
 
 reproduce-check: $(READY) ## is docs/reproduction.md what the stored rows say? `make unit` asks the same
 	$(BIN)/python scripts/reproduction_page.py --check

@@ -66,7 +66,7 @@ def one_run(name, kind, epsilon, seed):
     sites, classes = sites_of(data, n_sites, n_rows, seed, aggregator, budget)
     began = perf_counter()
     with one_thread():
-        model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=False, settings={}, privacy=budget)
+        model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=False, settings={})
     labels = np.concatenate([nearest(scaled_rows(site, model), model.centers) for site in sites])
     seconds = perf_counter() - began
     return model.n_clusters, adjusted_rand_score(classes, labels), np.mean(model.local_counts), seconds

@@ -1,15 +1,16 @@
 """A run that is killed goes on where it was and ends as if nothing had happened."""
 
 import stat
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
-from test_missing import AGGREGATORS, SITES, make_site
+from test_missing import AGGREGATORS, SITES, make_site, table
 
+from koncord import ASM, Consensus, FedKMeans
 from koncord.errors import CheckpointError, MessageError, TooFewSites
-from koncord.federate import setup
+from koncord.federate import checkpoint, setup
 from koncord.federate.checkpoint import (
     FileJournal,
     SiteMemory,
@@ -18,8 +19,11 @@ from koncord.federate.checkpoint import (
     state_kinds,
     write_blobs,
 )
+from koncord.federate.ledger import Ledger, ledger_file, read_ledger
 from koncord.federate.packed import Carried, PackedLink
-from koncord.federate.wire import pack
+from koncord.federate.private import Budget, Known
+from koncord.federate.site import Site
+from koncord.federate.wire import pack, unpack
 from koncord.model.clustering import run_federation
 
 
@@ -135,6 +139,106 @@ def test_a_site_whose_table_changed_does_not_go_on(tmp_path):
     SiteMemory(tmp_path / "m", make_site("north", kind), kind, {"table": 1}).answer(1, describe())
     with pytest.raises(CheckpointError, match="began this run with another table"):
         SiteMemory(tmp_path / "m", make_site("north", kind), kind, {"table": 2})
+
+
+# --- with a privacy budget ---
+
+BUDGET = Budget(epsilon=20.0, delta=1e-5, bound=30.0)
+
+
+def private_memory(path, client, aggregator, *, budget=BUDGET, ledger=None):
+    rows = table(client, n_each=200)
+    site = Site(client, rows, ("x", "y"), estimator=ASM(), aggregator=aggregator, privacy=budget, ledger=ledger)
+    return SiteMemory(path, site, type(aggregator), {"table": client})
+
+
+class KeptPrivate(PackedLink):
+    """Private sites that live on disk only, asked everything twice."""
+
+    def __init__(self, aggregator, folder):
+        super().__init__(SITES)
+        self.aggregator, self.folder = aggregator, folder
+        self.spent = {client: [] for client in SITES}
+
+    def carry(self, exchange, down):
+        return Carried(replies={client: self.answered(client, exchange, down[client]) for client in down})
+
+    def answered(self, client, exchange, messages):
+        ledger = Ledger(ledger_file(self.folder, client), run="r", site=client)
+        first = private_memory(self.folder / client, client, self.aggregator, ledger=ledger)
+        first.answer(exchange, messages)
+        again = private_memory(self.folder / client, client, self.aggregator, ledger=ledger)
+        assert again.site.private.epsilon == first.site.private.epsilon
+        again.answer(exchange, messages)
+        assert again.last == first.last
+        assert pack(again.site.private.known) == pack(first.site.private.known)
+        assert again.site.private.epsilon == first.site.private.epsilon
+        self.spent[client].append(again.site.private.epsilon)
+        return list(again.last.replies)
+
+
+@pytest.mark.parametrize("aggregator", [Consensus(n_rounds=2, tol=0), FedKMeans(2, n_rounds=3, tol=0)])
+def test_a_private_site_that_is_restarted_in_every_exchange_releases_everything_once(aggregator, tmp_path):
+    link = KeptPrivate(aggregator, tmp_path)
+    model = run_federation(link, clone(aggregator), seed=3, standardize=False, settings={})
+    assert model.sites == tuple(sorted(SITES))
+    for client in SITES:
+        spent, lines = link.spent[client], read_ledger(ledger_file(tmp_path, client))
+        assert spent == sorted(spent)
+        assert 0 < spent[0] < spent[-1] <= BUDGET.epsilon
+        assert lines[-1].epsilon == spent[-1]
+        assert [line.message for line in lines].count("setup.Moments") == 1
+        known, _ = unpack(read_blobs(tmp_path / client)[1]["known"], (Known,))
+        assert known.n_used.tolist() == [1, 3, 2, 1]  # moments, cells, rounds, holdings
+
+
+@pytest.mark.parametrize("other", [None, replace(BUDGET, epsilon=8.0), replace(BUDGET, bound=9.0)])
+def test_a_site_goes_on_with_the_privacy_budget_it_began_with(other, tmp_path):
+    private_memory(tmp_path / "m", "north", Consensus()).answer(1, describe())
+    with pytest.raises(CheckpointError, match="began this run with another privacy budget; it cannot go on"):
+        private_memory(tmp_path / "m", "north", Consensus(), budget=other)
+
+
+def test_a_site_that_began_without_a_privacy_budget_does_not_get_one_in_the_middle(tmp_path):
+    private_memory(tmp_path / "m", "north", Consensus(), budget=None).answer(1, describe())
+    with pytest.raises(CheckpointError, match="began this run with another privacy budget"):
+        private_memory(tmp_path / "m", "north", Consensus())
+
+
+def prepare(scale=1.0):
+    return [pack(setup.Prepare(seed=1, columns=("x", "y"), means=np.zeros(2), scales=np.full(2, scale)))]
+
+
+def test_what_a_failed_answer_released_is_spent(tmp_path):
+    """Whether it fails may tell of what was released: asked again and again, that would add up."""
+    memory = private_memory(tmp_path / "m", "north", Consensus())
+    with pytest.raises(MessageError, match="a scale on which its rows are no numbers"):
+        memory.answer(1, prepare(scale=5e-324))
+    restarted = private_memory(tmp_path / "m", "north", Consensus())
+    assert restarted.site.private.epsilon == memory.site.private.epsilon > 0
+    restarted.answer(2, describe())
+    assert restarted.site.private.epsilon == memory.site.private.epsilon
+
+
+def test_a_site_killed_between_two_messages_of_an_exchange_has_kept_the_first(tmp_path, monkeypatch):
+    messages = [*describe(), *prepare()]
+    n_written = iter(range(9))
+
+    def written_once(*args):
+        if next(n_written):
+            raise Killed
+        write_blobs(*args)
+
+    monkeypatch.setattr(checkpoint, "write_blobs", written_once)
+    memory = private_memory(tmp_path / "m", "north", Consensus())
+    with pytest.raises(Killed):
+        memory.answer(1, messages)
+    monkeypatch.undo()
+    restarted = private_memory(tmp_path / "m", "north", Consensus())
+    assert 0 < restarted.site.private.epsilon < memory.site.private.epsilon
+    replies = restarted.answer(1, messages).replies
+    assert replies[0] == memory.last.replies[0]
+    assert private_memory(tmp_path / "m", "north", Consensus()).answer(1, messages).replies == replies
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)

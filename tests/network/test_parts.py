@@ -8,11 +8,11 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from conftest import wait_gone
 from koncord.errors import KoncordError
 from koncord.federate.flower.frames import as_frame, from_frame
 from koncord.federate.flower.programs import QUIET, environment, write_client_programs
@@ -20,6 +20,7 @@ from koncord.network.certificates import site_key, write_authority
 from koncord.network.places import Coordinator, Invitation, check_host, check_port, check_site_name
 from koncord.network.processes import Program, descendants, start_time, wait_until
 from koncord.network.proxy import nginx, write_config
+from network.federation import wait_gone
 
 # --- certificates ---
 
@@ -108,6 +109,49 @@ def test_hosts_that_are_not_safe_in_a_configuration_are_refused(host):
     assert check_host("0::1") == "::1"
     with pytest.raises(ValueError, match="--port must be from 1 to 65535; got 0"):
         check_port("--port", 0)
+
+
+# --- without TLS ---
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--host", "fed.example.org"), "--host must be localhost, 127.0.0.1 or ::1; got fed.example.org."),
+        (("--host", "localhost,10.1.2.3"), "--host must be localhost, 127.0.0.1 or ::1; got localhost, 10.1.2.3."),
+        (("--host", "0.0.0.0"), "--host must be localhost, 127.0.0.1 or ::1; got 0.0.0.0."),
+        (("--listen", "*"), "--listen must be localhost, 127.0.0.1 or ::1; got *."),
+        (("--listen", "10.1.2.3"), "--listen must be localhost, 127.0.0.1 or ::1; got 10.1.2.3."),
+        (("--internal-port", "18443"), "--internal-port does not go with --insecure"),
+    ],
+)
+def test_insecure_is_refused_anywhere_but_on_this_machine(options, told, run, tmp_path):
+    code, out, error = run("serve", "--folder", tmp_path / "c", "--insecure", *options)
+    assert (code, out) == (2, "")
+    assert told in error
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_coordinator_is_insecure_or_not_from_its_first_start_on(run, tmp_path):
+    place = Coordinator(folder=tmp_path / "c", hosts=("localhost",), listen="127.0.0.1", port=1, internal_port=2)
+    place.create()
+    assert "was not made with this --insecure" in run("serve", "--folder", tmp_path / "c", "--insecure")[2]
+    place = replace(place, folder=tmp_path / "d", hosts=("10.1.2.3",), is_insecure=True)
+    place.create()
+    assert not list((tmp_path / "d").glob("*.key"))
+    assert run("serve", "--folder", tmp_path / "d")[0] == 2, "settings that somebody changed open nothing"
+
+
+def test_an_insecure_invitation_is_refused_unless_it_is_to_this_machine(run, tmp_path):
+    for address in ("localhost:1", "127.0.0.1:1", "127.9.9.9:1", "[::1]:1"):
+        invitation = Invitation(site="north", address=address, authority="", key="", is_insecure=True)
+        invitation.save(tmp_path / "x")
+        assert Invitation.load(tmp_path / "x") == invitation
+    for address in ("fed.example.org:1", "10.1.2.3:1", "[2001:db8::1]:1", "localhost.example.org:1", "", ":1"):
+        Invitation(site="north", address=address, authority="", key="", is_insecure=True).save(tmp_path / "x")
+        code, _, error = run("join", "--invite", tmp_path / "x", "--data", tmp_path / "none.csv")
+        assert code == 2
+        assert f"is an invitation without encryption to {address}, which is not this machine" in error
 
 
 # --- the proxy ---

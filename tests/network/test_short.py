@@ -1,6 +1,7 @@
-"""Three sites over TLS: the same model as in one process, nothing left behind, and nobody else gets in."""
+"""The short form: three sites over TLS give the model of one process; who is killed comes back, others stay out."""
 
 import json
+import os
 import re
 import socket
 import ssl
@@ -16,13 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import koncord as library
-from conftest import SITES, Command, koncord
 from koncord.federate.flower.programs import environment, program, write_connection
 from koncord.network.certificates import site_key, write_authority
 from koncord.network.places import Invitation
 from koncord.network.processes import descendants
 from koncord.network.proxy import FLEET
+from network.federation import SITES, Command, assert_same_model, koncord
 
 pytestmark = pytest.mark.network
 
@@ -89,14 +89,7 @@ def is_socket(fd):
 
 def test_the_model_is_that_of_one_process_to_the_last_bit(finished):
     federation, run, _ = finished
-    federation.in_process("short-fit", *METHOD)
-    ours, theirs = (
-        library.GlobalModel.load(federation.folder / out / "model.koncord") for out in ("short", "short-fit")
-    )
-    np.testing.assert_array_equal(ours.centers, theirs.centers)
-    np.testing.assert_array_equal(ours.holdings, theirs.holdings)
-    assert ours.info == theirs.info
-    assert ours.local_counts == theirs.local_counts
+    assert_same_model(federation.model("short"), federation.in_process("short-fit", *METHOD))
     for site in SITES:
         expected = (federation.folder / "short-fit" / "labels" / f"{site}.csv").read_text()
         assert federation.labels(site, "short.json") == expected
@@ -303,3 +296,58 @@ def test_koncord_works_where_flower_is_not_installed():
         "sys.exit(c.main(['serve', '--help']) or c.main(['run', '--help']))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+# --- what breaks ---
+
+
+def test_a_run_goes_on_without_a_site_that_is_killed(federation):
+    waits = ("--first-timeout", "10", "--round-timeout", "10")
+    run = federation.run("--out", "without-south", "--min-sites", "2", *waits, *METHOD, "--json")
+    run.wait_for("exchange 1: ")
+    federation.joined["south"].kill()
+    federation.join("south")  # Flower takes it again a minute later, while the next test runs
+    assert run.end(300) == 0, run.text
+    missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
+    assert [(each["site"], each["exchange"]) for each in missing] == [("south", 2), ("south", 3)]
+    assert federation.model("without-south").sites == ("north", "west")
+
+
+RUBBISH = """\
+import sys
+if "koncord.network.clientapp" in sys.orig_argv:
+    import koncord.network.site
+    koncord.network.site.answer = lambda folder, run, exchange, method, messages: ([b"\\xff" * 99] * len(messages), [])
+"""
+
+
+def test_a_site_that_sends_rubbish_is_set_aside_and_the_others_go_on(federation, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(RUBBISH)
+    assert federation.joined["west"].stop() == 0
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    federation.join("west", variables={"PYTHONPATH": path})
+    federation.joined["west"].wait_for("joined ")
+    run = federation.run("--out", "rubbish", "--sites", "north,west", "--min-sites", "1", *METHOD, "--json")
+    assert run.end(300) == 0, run.text
+    (missing,) = json.loads(run.text.splitlines()[-1])["info"]["missing"]
+    assert (missing["site"], missing["exchange"]) == ("west", 1)
+    assert missing["reason"] == "set aside: the bytes are not a koncord message."
+    ours, theirs = federation.model("rubbish"), federation.in_process("only-north", *METHOD, sites=("north",))
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    np.testing.assert_array_equal(ours.holdings, theirs.holdings)
+    assert federation.joined["west"].stop() == 0
+    federation.join("west")
+
+
+def test_a_run_killed_with_its_flower_is_resumed_to_the_model_of_an_undisturbed_run(finished):
+    federation, _, _ = finished
+    run = federation.run("--out", "killed", "--min-sites", "3", *METHOD).wait_for("exchange 1: ")
+    assert "connected: north, south, west; away: nobody" in run.text, "who was killed or set aside is back"
+    run.kill()
+    federation.kill_superlink()
+    assert federation.server.end() == 1
+    assert "Flower has ended" in federation.server.text
+    federation.serve()
+    run = federation.run("--out", "killed", "--resume", "--min-sites", "3")
+    assert run.end(300) == 0, run.text
+    assert_same_model(federation.model("killed"), federation.model("short"))

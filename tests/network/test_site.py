@@ -1,18 +1,21 @@
 """A site that lives on disk: every exchange is answered by a new process' worth of objects, as over the network."""
 
 import json
+import shutil
 import stat
 
 import numpy as np
 import pytest
 
 import koncord
-from koncord.errors import CheckpointError, DisclosureRefused, KoncordError, MessageError
+from koncord.cli import main
+from koncord.errors import BudgetSpent, CheckpointError, DisclosureRefused, KoncordError, MessageError
 from koncord.estimate.named import estimator_named
 from koncord.federate import setup
 from koncord.federate.inprocess import InProcess
 from koncord.federate.ledger import read_ledger
 from koncord.federate.packed import Carried, PackedLink
+from koncord.federate.private import Budget
 from koncord.federate.site import Site
 from koncord.federate.wire import pack
 from koncord.model.clustering import run_federation
@@ -20,6 +23,7 @@ from koncord.model.globalmodel import GlobalModel
 from koncord.network.places import Invitation
 from koncord.network.rehearsal import Rehearsal
 from koncord.network.site import SiteFolder, aggregators, answer, asked_method, sole_owner, table_digest
+from koncord.report.federation import notes_of
 
 NAMES = ("north", "south")
 COLUMNS = ("age", "stay", "pain")
@@ -50,13 +54,21 @@ def method(name):
 
 
 class OnDisk(PackedLink):
-    def __init__(self, folder, aggregator):
+    """Sites that answer from their folders; what a site refuses is why it is missing, as over the network."""
+
+    def __init__(self, folder, aggregator, run="run-1"):
         super().__init__(NAMES)
-        self.folder, self.aggregator = folder, aggregator
+        self.folder, self.aggregator, self.run = folder, aggregator, run
 
     def carry(self, exchange, down):
         asked = method(self.aggregator.name)
-        return Carried(replies={s: answer(self.folder / s, "run-1", exchange, asked, m)[0] for s, m in down.items()})
+        replies, missing = {}, {}
+        for site, messages in down.items():
+            try:
+                replies[site] = answer(self.folder / site, self.run, exchange, asked, messages)[0]
+            except KoncordError as error:
+                missing[site] = str(error)
+        return Carried(replies=replies, missing=missing)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -128,6 +140,121 @@ def test_a_table_or_a_method_that_changed_in_the_middle_of_a_run_is_noticed(tmp_
     with pytest.raises(CheckpointError, match="began this run with another table"):
         answer(tmp_path / "north", "run-1", 2, method("kfed"), describe())
     answer(tmp_path / "north", "run-2", 1, method("kfed"), describe())
+
+
+# --- with a privacy budget ---
+
+BUDGET = Budget(epsilon=20.0, delta=1e-5, bound=20.0)
+PROMISE = {"epsilon": 20.0, "delta": 1e-5, "bound": 20.0, "center": 0.0}
+
+
+def federate(folder, aggregator, run="run-1"):
+    return run_federation(OnDisk(folder, aggregator, run), aggregator, seed=1, standardize=False, settings={})
+
+
+@pytest.mark.parametrize("aggregator", [koncord.Consensus(), koncord.FedKMeans(2)])
+def test_a_site_with_a_budget_and_one_without_make_a_federation_that_tells_who_has_one(aggregator, tmp_path):
+    place = make(tmp_path, "north", privacy=BUDGET)
+    make(tmp_path, "south")
+    for run in ("run-1", "run-2"):
+        model = federate(tmp_path, aggregator, run)
+        assert model.info["privacy"] == {"north": PROMISE}
+        assert model.info["missing"] == []
+        assert "Everything north sent is differentially private (epsilon 20, " in " ".join(notes_of(model))
+        labels = (tmp_path / "north" / "runs" / run / "labels.csv").read_text().splitlines()
+        assert len(labels) == 1 + len(table("north"))
+    lines = read_ledger(place.ledger)
+    assert [line.epsilon for line in lines if line.run == "run-2"][-1] <= BUDGET.epsilon
+    assert list(place.spent()) == ["run-1", "run-2"]
+    assert all(line.epsilon is None for line in read_ledger(tmp_path / "south" / "south.ledger.jsonl"))
+    assert SiteFolder.load(tmp_path / "north").privacy == BUDGET
+
+
+def test_an_aggregator_without_a_private_form_is_refused_and_the_run_says_so(tmp_path):
+    make(tmp_path, "north", privacy=BUDGET)
+    make(tmp_path, "south")
+    model = federate(tmp_path, METHODS["kfed"])
+    assert model.sites == ("south",)
+    assert {each["site"] for each in model.info["missing"]} == {"north"}
+    assert "Site north was missing from exchange" in " ".join(notes_of(model))
+    assert "kfed has no private form: within a privacy budget" in " ".join(notes_of(model))
+    assert not list((tmp_path / "north" / "runs").iterdir())
+
+
+def test_a_budget_that_changed_in_the_middle_of_a_run_is_noticed(tmp_path):
+    make(tmp_path, "north", privacy=BUDGET)
+    first = answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
+    make(tmp_path, "north", privacy=BUDGET)
+    assert answer(tmp_path / "north", "run-1", 1, method("consensus"), describe()) == first
+    make(tmp_path, "north", privacy=Budget(epsilon=30.0, delta=1e-5, bound=20.0))
+    with pytest.raises(CheckpointError, match="began this run with another privacy budget"):
+        answer(tmp_path / "north", "run-1", 2, method("consensus"), describe())
+
+
+def test_the_budget_is_spent_in_no_more_runs_than_its_owner_allows(tmp_path):
+    make(tmp_path, "north", privacy=BUDGET, max_runs=2)
+    for run in ("run-1", "run-2", "run-1"):
+        answer(tmp_path / "north", run, 1, method("consensus"), describe())
+    with pytest.raises(BudgetSpent, match="'north' has spent its privacy budget in 2 runs; its owner allows no more"):
+        answer(tmp_path / "north", "run-3", 1, method("consensus"), describe())
+    assert sorted(path.name for path in (tmp_path / "north" / "runs").iterdir()) == ["run-1", "run-2"]
+    answer(tmp_path / "north", "run-2", 1, method("consensus"), describe())
+
+
+def test_a_run_whose_folder_was_deleted_does_not_get_a_second_budget(tmp_path):
+    make(tmp_path, "north", privacy=BUDGET)
+    answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
+    shutil.rmtree(tmp_path / "north" / "runs" / "run-1")
+    with pytest.raises(BudgetSpent, match="'north' has ended its part in run run-1: its folder is gone"):
+        answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
+
+
+# --- koncord join, before anybody is called ---
+
+GIVEN = ["--epsilon", "20", "--delta", "1e-5", "--bound", "20"]
+
+
+@pytest.fixture
+def joining(tmp_path, monkeypatch):
+    """The beginning of a call, in a folder with an invitation and a table."""
+    monkeypatch.chdir(tmp_path)
+    invitation("north").save(tmp_path / "north.invite")
+    np.savetxt("visits.csv", table("north"), delimiter=",", header=",".join(COLUMNS), comments="")
+    return ["join", "--invite", "north.invite", "--data", "visits.csv"]
+
+
+def test_a_dry_run_within_a_budget_tells_what_it_would_spend_and_leaves_nothing_on_disk(joining, tmp_path, capsys):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert main([*joining, "--dry-run", "--aggregator", "consensus", *GIVEN]) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing was sent." in shown
+    assert "It would have spent epsilon" in shown
+    assert main([*joining, "--dry-run", "--aggregator", "fedkmeans", "--clusters", "2", *GIVEN, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert 0 < told["epsilon"] <= BUDGET.epsilon
+    assert {row["field"] for row in told["sent"] if row["message"] == "Moments"} >= {"epsilon", "delta"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_dry_run_without_a_budget_names_none(joining, capsys):
+    assert main([*joining, "--dry-run", "--aggregator", "kfed", "--clusters", "2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "epsilon" not in told
+    assert not {row["field"] for row in told["sent"]} & {"epsilon", "delta", "bound", "center"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--dry-run", *GIVEN], 1, "fedgem has no private form"),
+        (GIVEN[:2], 2, "--delta and --bound not given"),
+        (["--max-runs", "2"], 2, "--max-runs goes with a privacy budget"),
+        (["--allow-disclosure"], 2, "if rows may leave, add --min-report 1"),
+    ],
+)
+def test_join_refuses_what_does_not_go_together(joining, options, code, said, capsys):
+    assert main([*joining, *options]) == code
+    assert said in capsys.readouterr().err
 
 
 def test_the_state_is_its_owners_alone_and_used_by_one_join(tmp_path):

@@ -218,7 +218,6 @@ def federate(
             standardize=is_standardized,
             settings=settings_of(estimator, aggregator),
             min_support=min_support,
-            privacy=privacy,
         )
     record = RunRecord(
         started=run_name,

@@ -2,17 +2,21 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
+
+if TYPE_CHECKING:
+    from koncord.network.places import Coordinator
 
 NAME = "invite"
 SUMMARY = "register a site and write the one file it needs to join"
 DESCRIPTION = """\
 Make a key for a site, register it with the coordinator that runs on this machine (koncord serve), and write the
 invitation: the site's name and key, the coordinator's address and its certificate authority. Whoever has the file can
-join as that site: hand it over as you would a password, then delete it here.
+join as that site: hand it over as you would a password, then delete it here. The invitation of a coordinator that
+serves --insecure says so, and holds neither.
 """
 EPILOG = """\
 examples:
@@ -40,11 +44,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tempfile import TemporaryDirectory
-
-    from koncord.federate.flower.programs import SUPERLINK, call
-    from koncord.network.certificates import site_key
-    from koncord.network.places import Coordinator, Invitation, check_site_name
+    from koncord.network.places import INSECURE, Coordinator, Invitation, check_site_name
+    from koncord.network.processes import say
 
     site = check_site_name(args.name)
     out = args.out or Path(f"{site}{SUFFIX}")
@@ -56,28 +57,43 @@ def run(args: argparse.Namespace) -> None:
     if site.casefold() in {name.casefold() for name in place.sites()}:
         raise ValueError(f"A site {site!r} is registered already; every site needs a name of its own.")
     check_running(place)
+    if place.is_insecure:
+        say(INSECURE)
+    node, key = (None, "") if place.authority is None else registered(place, site)
+    place.add_site(site, node)
+    invitation = Invitation(
+        site=site,
+        address=place.address,
+        authority="" if place.authority is None else place.authority.read_text(encoding="utf-8"),
+        key=key,
+        is_insecure=place.is_insecure,
+    )
+    invitation.save(out)
+    if args.json:
+        told = {"site": site, "address": place.address, "invite": str(out), "is_insecure": place.is_insecure}
+        print(as_json(told))
+    else:
+        print(f"{out}: site {site} joins by: koncord join --invite {out.name} --data TABLE")
+
+
+def registered(place: "Coordinator", site: str) -> tuple[int, str]:
+    """Flower's number of the site's new key, and its private half."""
+    from tempfile import TemporaryDirectory
+
+    from koncord.federate.flower.programs import SUPERLINK, call
+    from koncord.network.certificates import site_key
+
     private, public = site_key()
     with TemporaryDirectory() as folder:
         key = Path(folder) / "key.pub"
         key.write_bytes(public)
         answer = call(place.flower_home, "supernode", "register", str(key), SUPERLINK, "--name", site)
-    place.add_site(site, int(answer["node-id"]))
-    invitation = Invitation(
-        site=site,
-        address=place.address,
-        authority=place.authority.read_text(encoding="utf-8"),
-        key=private.decode(),
-    )
-    invitation.save(out)
-    if args.json:
-        print(as_json({"site": site, "address": place.address, "invite": str(out)}))
-    else:
-        print(f"{out}: site {site} joins by: koncord join --invite {out.name} --data TABLE")
+    return int(answer["node-id"]), private.decode()
 
 
-def check_running(place: Any) -> None:
+def check_running(place: "Coordinator") -> None:
     from koncord.errors import KoncordError
-    from koncord.network.serving import speaks_tls
+    from koncord.network.serving import is_running
 
-    if not speaks_tls(place.internal_port, place.authority):
+    if not is_running(place):
         raise KoncordError(f"The coordinator of '{place.folder}' is not running; start it: koncord serve.")

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from koncord.cli.options import (
     add_aggregator_options,
     add_estimator_options,
+    add_privacy_options,
     add_site_options,
     add_table_options,
     aggregator_of,
+    at_least_one,
+    budget_of,
     check_aggregator_options,
     check_estimator_options,
     estimator_of,
@@ -20,6 +23,7 @@ from koncord.cli.output import as_json
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
+    from koncord.federate.private import Budget
     from koncord.network.places import Invitation
 
 NAME = "join"
@@ -29,12 +33,18 @@ Connect to the coordinator of an invitation and answer what its federations ask 
 What a site needs to go on after a restart is kept in its state folder, with a ledger of every message that left and,
 after a run, the cluster of every row (runs/RUN/labels.csv). While the coordinator is away, it tries again.
 
+Nothing leaves that stands for fewer than --min-report rows. With a privacy budget, all that leaves in a run is noisy as
+well; the budget is this site's own, the other sites may have others or none, and every run spends it anew.
+
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field.
 """
+# Rows that whatever leaves a site stands for at least, unless its owner says otherwise; Consensus has the same.
+FLOOR = 20
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
+  koncord join --invite north.invite --data visits.csv --epsilon 2 --delta 1e-6 --bound 10 --max-runs 3
   koncord join --invite north.invite --data visits.csv --dry-run --aggregator fedgem
 """
 
@@ -59,7 +69,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be sent; send nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
-    add_site_options(parser, min_report=1)
+    add_site_options(parser, min_report=FLOOR)
+    group = add_privacy_options(parser)
+    group.add_argument(
+        "--max-runs", metavar="N", type=at_least_one, help="most runs that spend it, each anew (default: no limit)"
+    )
     add_table_options(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
@@ -69,6 +83,14 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
+    if args.allow_disclosure and args.min_report > 1:
+        raise ValueError(
+            f"--allow-disclosure lets rows leave, --min-report {args.min_report} nothing of fewer rows than that; "
+            "if rows may leave, add --min-report 1."
+        )
+    budget = budget_of(args)
+    if args.max_runs is not None and budget is None:
+        raise ValueError("--max-runs goes with a privacy budget: --epsilon, --delta and --bound.")
     if args.dry_run:
         check_estimator_options(args)
         check_aggregator_options(args)
@@ -77,13 +99,15 @@ def run(args: argparse.Namespace) -> None:
     invitation = Invitation.load(args.invite)
     table = table_of(args, args.data)
     if args.dry_run:
-        dry_run(args, invitation, table)
+        dry_run(args, invitation, table, budget)
     else:
-        join(args, invitation, table)
+        join(args, invitation, table, budget)
 
 
-def join(args: argparse.Namespace, invitation: "Invitation", table: "Table") -> None:
+def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
+    from koncord.data.files import counted
     from koncord.network.joining import stay_joined
+    from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
     from koncord.network.site import SiteFolder, sole_owner
 
@@ -100,19 +124,29 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table") -> 
         min_report=args.min_report,
         allows_disclosure=args.allow_disclosure,
         ledgers=args.ledger,
+        privacy=budget,
+        max_runs=args.max_runs,
     )
+    if invitation.is_insecure:
+        say(INSECURE)
     say(
         f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
         f"What leaves is listed in {place.ledger}"
     )
+    if budget is not None:
+        spent = place.spent()
+        say(
+            f"privacy budget of every run: epsilon {budget.epsilon:g}, delta {budget.delta:g}; "
+            f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
+        )
     with stopped_by_signals(), sole_owner(place.folder):
         try:
-            stay_joined(place.folder, invitation.address, patience=args.patience)
+            stay_joined(place.folder, invitation, patience=args.patience)
         except Stopped:
             say("stopped.")
 
 
-def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table") -> None:
+def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
     """A federation of this site alone, in this process, and all that left it."""
     from koncord._threads import one_thread
     from koncord.federate.site import Site
@@ -128,12 +162,15 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table") 
         estimator=estimator_of(args).set_params(random_state=None),
         aggregator=aggregator,
         min_report=args.min_report,
+        privacy=budget,
     )
     link = Rehearsal(site)
     with one_thread():
-        run_federation(link, aggregator, seed=args.seed, standardize=args.standardize, settings={})
+        is_standardized = args.standardize and budget is None
+        run_federation(link, aggregator, seed=args.seed, standardize=is_standardized, settings={})
+    spent = None if site.private is None else site.private.epsilon
     if args.json:
-        print(as_json({"site": invitation.site, "sent": link.sent}))
+        print(as_json({"site": invitation.site, "sent": link.sent, **({} if spent is None else {"epsilon": spent})}))
         return
     rows = [tuple(str(row[name]) for name in COLUMNS) for row in link.sent]
     print(f"Nothing was sent. In a federation of its own, site {invitation.site} would send:\n")
@@ -142,6 +179,8 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table") 
         f"\n{total(link.sent)} bytes in {link.n_exchanges} exchanges; with other sites the number of global clusters,"
     )
     print("and with it the sizes that depend on it, may differ.")
+    if spent is not None:
+        print(f"It would have spent epsilon {spent:.4g}; nothing was spent, as nothing left.")
 
 
 COLUMNS = ("exchange", "message", "field", "shape", "bytes")

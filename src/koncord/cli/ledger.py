@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> None:
 
 def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
     """For a machine."""
+    from koncord.federate.ledger import spent_by_run
+
     return {
         "messages": [
             {
@@ -64,7 +66,11 @@ def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
             for entry in entries
         ],
         "totals": {
-            site: {"messages": len(own), "bytes": sum(entry.n_bytes for entry in own)}
+            site: {
+                "messages": len(own),
+                "bytes": sum(entry.n_bytes for entry in own),
+                **({"epsilon": spent_by_run(own, site)} if any(entry.epsilon is not None for entry in own) else {}),
+            }
             for site, own in by_site(entries).items()
         },
     }
@@ -75,8 +81,9 @@ def as_text(entries: "Sequence[Entry]") -> str:
     from koncord.data.files import counted
     from koncord.report.tables import text_table
 
+    has_budget = any(entry.epsilon is not None for entry in entries)
     messages = text_table(
-        ("time", "run", "site", "round", "message", "bytes", "sha256", "fields"),
+        ("time", "run", "site", "round", "message", "bytes", "sha256", *["epsilon"] * has_budget, "fields"),
         [
             (
                 entry.time,
@@ -86,6 +93,7 @@ def as_text(entries: "Sequence[Entry]") -> str:
                 entry.message,
                 f"{entry.n_bytes:,}",
                 entry.sha256,
+                *["" if entry.epsilon is None else f"{entry.epsilon:.4g}"] * has_budget,
                 ", ".join(shown(name, shape) for name, shape in entry.fields.items()),
             )
             for entry in entries
@@ -106,9 +114,15 @@ def by_site(entries: "Sequence[Entry]") -> "Mapping[str, list[Entry]]":
 
 
 def spent(entries: "Sequence[Entry]") -> str:
-    """What a site has spent of its privacy budget, in the run that is last in its ledger."""
-    epsilon = entries[-1].epsilon
-    return "" if epsilon is None else f", epsilon {epsilon:.4g} spent in run {entries[-1].run}"
+    """What a site has spent of its privacy budgets: in the last run that had one, and in all of these."""
+    from koncord.federate.ledger import spent_by_run
+
+    runs = spent_by_run(entries, entries[-1].site)
+    if not runs:
+        return ""
+    *_, last = runs
+    together = f", {sum(runs.values()):.4g} in its {len(runs)} runs together" if len(runs) > 1 else ""
+    return f", epsilon {runs[last]:.4g} spent in run {last}{together}"
 
 
 def shown(name: str, shape: Sequence[int]) -> str:

@@ -130,11 +130,13 @@ def run(args: argparse.Namespace) -> None:
             )
     from koncord.cli.invite import check_running
     from koncord.errors import KoncordError
-    from koncord.network.places import Coordinator
+    from koncord.network.places import INSECURE, Coordinator
     from koncord.network.processes import Stopped, say, stopped_by_signals
 
     place = Coordinator.load(args.folder)
     check_running(place)
+    if place.is_insecure:
+        say(INSECURE)
     settings = resumed(args) if args.resume else begun(args, place)
     again = f"koncord run --out {args.out} --resume"
     with stopped_by_signals():
@@ -270,7 +272,7 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 
 
-def wait_for_sites(relay: Any, nodes: dict[str, int], min_sites: int, seconds: float) -> None:
+def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", min_sites: int, seconds: float) -> None:
     """Wait for all sites to connect, and when the time is over go on if there are enough."""
     from koncord.errors import KoncordError
     from koncord.network.processes import say
@@ -278,8 +280,8 @@ def wait_for_sites(relay: Any, nodes: dict[str, int], min_sites: int, seconds: f
     end = perf_counter() + seconds
     told: Sequence[str] = ()
     while True:
-        online = relay.online()
-        away = [site for site, node in nodes.items() if node not in online]
+        connected = relay.connected(nodes)
+        away = [site for site in nodes if site not in connected]
         if away != told:
             say(f"connected: {listed([site for site in nodes if site not in away])}; away: {listed(away)}")
             told = away

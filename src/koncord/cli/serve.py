@@ -1,10 +1,14 @@
 """``koncord serve``: the coordinator's side of a federation over a network."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koncord.cli.options import flag, names
+
+if TYPE_CHECKING:
+    from koncord.network.places import Coordinator
 
 NAME = "serve"
 SUMMARY = "be the coordinator of sites on other machines, until Ctrl-C"
@@ -12,11 +16,14 @@ DESCRIPTION = """\
 Start what sites connect to: Flower, reachable from this machine only, and nginx in front of it, which lets sites
 through to what they need and nobody to the rest. The first start makes a folder with a certificate authority of its
 own, the server's certificate and the settings; later starts take them from there. Everything is encrypted (TLS).
+
+With --insecure nothing is encrypted and no site proves who it is. It is refused on any address but this machine's own.
 """
 EPILOG = """\
 examples:
   koncord serve --host fed.example.org
   koncord serve --folder trial --host localhost --port 9443
+  koncord serve --folder trial --insecure   # on one machine, to try things out: no certificates, no nginx
 """
 DEFAULT_FOLDER = Path("koncord-coordinator")
 DEFAULT_PORT = 8443
@@ -53,6 +60,12 @@ def add_parser(subparsers: Any) -> None:
         type=int,
         help=f"for Flower, on this machine only (default: {DEFAULT_INTERNAL_PORT})",
     )
+    group.add_argument(
+        "--insecure",
+        action="store_true",
+        default=None,
+        help="no TLS, no keys and no nginx; only on this machine itself (default: no)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -67,10 +80,13 @@ def add_folder_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
     from koncord.network.serving import serving
 
     place = place_of(args)
+    if place.is_insecure:
+        say(INSECURE)
     with stopped_by_signals():
         try:
             with serving(place) as programs:
@@ -85,45 +101,80 @@ def invite_command(args: argparse.Namespace) -> str:
     return f"koncord invite NAME{own}"
 
 
-def place_of(args: argparse.Namespace) -> Any:
+def place_of(args: argparse.Namespace) -> "Coordinator":
     """The coordinator's folder, made at the first start."""
-    from koncord.network.places import Coordinator, check_host, check_port, is_loopback
+    from koncord.network.places import Coordinator, check_host, check_port
     from koncord.network.processes import say
 
     if (args.folder / "settings.json").exists():
         place = Coordinator.load(args.folder)
         check_unchanged(args, place)
+        check_insecure(args, place)
         return place
     if args.folder.exists() and any(args.folder.iterdir()):
         raise ValueError(f"--folder '{args.folder}' is not empty and not that of a coordinator; name another.")
     hosts = tuple(check_host(host) for host in args.host or ["localhost"])
     listen = args.listen if args.listen in (None, "*") else check_host(args.listen)
+    port = check_port("--port", args.port or DEFAULT_PORT)
     place = Coordinator(
         folder=args.folder.resolve(),
         hosts=hosts,
-        listen=listen or ("127.0.0.1" if is_loopback(hosts) else "*"),
-        port=check_port("--port", args.port or DEFAULT_PORT),
-        internal_port=check_port("--internal-port", args.internal_port or DEFAULT_INTERNAL_PORT),
+        listen=listen or own_address(hosts),
+        port=port,
+        internal_port=port
+        if args.insecure
+        else check_port("--internal-port", args.internal_port or DEFAULT_INTERNAL_PORT),
+        is_insecure=bool(args.insecure),
     )
-    if place.port == place.internal_port:
+    check_insecure(args, place)
+    if place.port == place.internal_port and not args.insecure:
         raise ValueError("--port and --internal-port must differ.")
     place.create()
-    say(f"made {args.folder}: a certificate authority, the server's certificate for {', '.join(hosts)}, settings")
+    certificates = (
+        "" if args.insecure else f"a certificate authority, the server's certificate for {', '.join(hosts)}, "
+    )
+    say(f"made {args.folder}: {certificates}settings")
     return place
 
 
-def check_unchanged(args: argparse.Namespace, place: Any) -> None:
+def own_address(hosts: Sequence[str]) -> str:
+    """The address to listen on: this machine's own where the hosts are, else all."""
+    from koncord.network.places import is_loopback
+
+    if not is_loopback(hosts):
+        return "*"
+    return "127.0.0.1" if hosts[0] == "localhost" else hosts[0]
+
+
+def check_insecure(args: argparse.Namespace, place: "Coordinator") -> None:
+    """Refuse to serve others without TLS."""
+    from koncord.network.places import is_loopback
+
+    if not place.is_insecure:
+        return
+    for option, hosts in (("--host", place.hosts), ("--listen", (place.listen,))):
+        if not is_loopback(hosts):
+            raise ValueError(
+                "--insecure is for one machine alone, as nothing is encrypted and nobody proves who they are: "
+                f"{option} must be localhost, 127.0.0.1 or ::1; got {', '.join(hosts)}."
+            )
+    if args.internal_port is not None:
+        raise ValueError("--internal-port does not go with --insecure: there is no nginx, Flower itself is at --port.")
+
+
+def check_unchanged(args: argparse.Namespace, place: "Coordinator") -> None:
     """Refuse options that are not those of the first start."""
     stored = {
         "host": list(place.hosts),
         "port": place.port,
         "listen": place.listen,
         "internal_port": place.internal_port,
+        "insecure": place.is_insecure,
     }
     changed = [name for name, value in stored.items() if getattr(args, name) not in (None, value)]
     if changed:
         flags = ", ".join(flag(name) for name in changed)
         raise ValueError(
-            f"'{args.folder}' was made with another {flags}: its certificate and the invitations hold to that. "
+            f"'{args.folder}' was not made with this {flags}: its certificate and the invitations hold to that. "
             "Name another --folder for another coordinator."
         )

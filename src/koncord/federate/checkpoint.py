@@ -2,7 +2,8 @@
 
 The server's side of a run follows from the replies alone, so the coordinator keeps every exchange's replies and a
 resumed run is fed with them before it asks anybody. A site keeps, in one file, what it needs to go on and its last
-replies: asked the same again, it answers the same bytes.
+replies: asked the same again, it answers the same bytes. With a privacy budget that is more than a convenience: a
+second answer with other noise would tell more of the rows than was promised.
 
 Both are safetensors files, written beside their place, flushed to the disk and renamed: whole or not there.
 """
@@ -11,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -23,6 +24,7 @@ from koncord.errors import CheckpointError, MessageError
 from koncord.federate import setup
 from koncord.federate.link import Aggregator
 from koncord.federate.packed import Carried
+from koncord.federate.private import Known
 from koncord.federate.site import Site
 from koncord.federate.wire import pack, unpack
 from koncord.types import LocalEstimate
@@ -90,29 +92,33 @@ def messages_digest(messages: Sequence[bytes]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """The last exchange a site answered in a run."""
+    """The last exchange a site answered in a run, as far as it did."""
 
     exchange: int  # 0 before the first
     asked: str = ""  # digest of the messages
     replies: Sequence[bytes] = ()
-    seconds: Sequence[float] = field(default_factory=list)
+    seconds: Sequence[float] = ()
 
 
 class SiteMemory:
     """One site's part in one run, in one file: it answers each exchange once, whatever process it lives in.
+
+    The file is on the disk before a reply, or the reason why there is none, is handed on. What a site with a privacy
+    budget has spent and released is in it, so no process after this one spends it again.
 
     Parameters
     ----------
     path : the file; its folder exists
     site : the site as it was before the run; its state is taken from the file if there is one
     aggregator : class whose client steps it takes
-    identity : what must not change while the run goes on (the table, the estimator); JSON values
+    identity : what must not change while the run goes on (the table, the estimator), by name; JSON values. The
+        site's privacy budget is one of these
     """
 
     def __init__(self, path: Path, site: Site, aggregator: type[Aggregator], identity: Mapping[str, Any]) -> None:
         self.path = path
         self.site = site
-        self.identity = dict(identity)
+        self.identity = {**identity, **budget_of(site)}
         self.last = Answered(exchange=0)
         if path.exists():
             self._restore(aggregator)
@@ -120,20 +126,28 @@ class SiteMemory:
     def answer(self, exchange: int, messages: Sequence[bytes]) -> Answered:
         """The replies to one exchange; if it was answered before, the same again."""
         asked = messages_digest(messages)
-        if exchange == self.last.exchange and asked == self.last.asked:
-            return self.last
-        if exchange <= self.last.exchange:
-            raise MessageError(
-                f"site {self.site.name!r} has answered exchange {self.last.exchange} and was asked exchange "
-                f"{exchange} anew."
-            )
-        replies, took = self.site.answer_all(messages)
-        self.last = Answered(exchange=exchange, asked=asked, replies=replies, seconds=took)
-        self._keep()
+        if (exchange, asked) != (self.last.exchange, self.last.asked):
+            if exchange <= self.last.exchange:
+                raise MessageError(
+                    f"site {self.site.name!r} has answered exchange {self.last.exchange} and was asked exchange "
+                    f"{exchange} anew."
+                )
+            self.last = Answered(exchange=exchange, asked=asked)
+        for message in messages[len(self.last.replies) :]:
+            self._answer_next(message)
         return self.last
+
+    def _answer_next(self, message: bytes) -> None:
+        try:
+            (reply,), (took,) = self.site.answer_all([message])
+            self.last = replace(self.last, replies=[*self.last.replies, reply], seconds=[*self.last.seconds, took])
+        finally:
+            self._keep()  # also what an answer that failed has spent
 
     def _keep(self) -> None:
         kept = {"prepared": self.site.prepared, "estimate": self.site.estimate, "state": self.site.state}
+        if self.site.private is not None:
+            kept["known"] = self.site.private.known
         blobs = {name: pack(record) for name, record in kept.items() if record is not None}
         blobs |= {f"reply/{at}": reply for at, reply in enumerate(self.last.replies)}
         header = {
@@ -149,8 +163,9 @@ class SiteMemory:
 
     def _restore(self, aggregator: type[Aggregator]) -> None:
         header, blobs = read_blobs(self.path)
-        if header["identity"] != self.identity:
-            changed = [name for name in self.identity if header["identity"].get(name) != self.identity[name]]
+        began: dict[str, Any] = header["identity"]
+        changed = [name for name in {**began, **self.identity} if began.get(name) != self.identity.get(name)]
+        if changed:
             raise CheckpointError(
                 f"site {self.site.name!r} began this run with another {' and another '.join(changed)}; "
                 "it cannot go on with this one."
@@ -163,11 +178,17 @@ class SiteMemory:
         )
         self.site.guard.answered = set(header["answered"])
         self.site.guard.is_over = header["is_over"]
-        if "prepared" in blobs:
+        prepared = unpack(blobs["prepared"], (setup.Prepare,))[0] if "prepared" in blobs else None
+        if self.site.private is not None:
+            self.site.resume_private(unpack(blobs["known"], (Known,))[0], prepared)
+        elif prepared is not None:
             state = unpack(blobs["state"], state_kinds(aggregator))[0] if "state" in blobs else None
-            self.site.resume(
-                unpack(blobs["prepared"], (setup.Prepare,))[0], unpack(blobs["estimate"], (LocalEstimate,))[0], state
-            )
+            self.site.resume(prepared, unpack(blobs["estimate"], (LocalEstimate,))[0], state)
+
+
+def budget_of(site: Site) -> dict[str, Any]:
+    """The privacy budget of a site, by the name it has in a sentence."""
+    return {} if site.private is None else {"privacy budget": site.private.budget.told()}
 
 
 def state_kinds(aggregator: type[Aggregator]) -> tuple[type[Any], ...]:

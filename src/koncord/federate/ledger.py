@@ -7,7 +7,7 @@ what it was, how large it was, and the first digits of the SHA-256 of its bytes,
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,6 +77,15 @@ class Ledger:
     def _append(self, line: str) -> None:
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(line + "\n")
+
+
+def spent_by_run(entries: Iterable[Entry], site: str) -> dict[str, float]:
+    """Epsilon that a site has spent in each of its runs with a privacy budget, in the order of their beginning."""
+    spent: dict[str, float] = {}
+    for entry in entries:
+        if entry.site == site and entry.epsilon is not None:
+            spent[entry.run] = max(spent.get(entry.run, 0.0), entry.epsilon)
+    return spent
 
 
 def shapes_of(message: Any) -> dict[str, list[int]]:

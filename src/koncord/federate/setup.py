@@ -15,6 +15,8 @@ from koncord.federate.link import Sent
 from koncord.types import FloatArray, IntArray
 
 LARGEST_SEED = 2**128
+# What a site tells of its privacy budget.
+BUDGET = ("epsilon", "delta", "bound", "center")
 
 # --- messages ---
 
@@ -26,16 +28,30 @@ class Describe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Client to server: count, mean and summed squared deviation of every column (count, sum and sum of squares)."""
+    """Client to server: count, mean and summed squared deviation of every column (count, sum and sum of squares).
+
+    A client with a privacy budget tells it here.
+    """
 
     columns: Annotated[tuple[str, ...], Names("n_features")]
     count: Annotated[int, Number(least=0, size="rows")]
     means: Annotated[FloatArray, Array("n_features")]
     scatters: Annotated[FloatArray, Array("n_features", least=0, most=LARGEST_FLOAT)]
+    epsilon: Annotated[float | None, Number(least=0)] = None
+    delta: Annotated[float | None, Number(least=0, most=1)] = None
+    bound: Annotated[float | None, Number(least=0)] = None  # radius and
+    center: Annotated[float | None, Number()] = None  # center, in every column, of the ball that rows are clipped to
 
     def __post_init__(self) -> None:
         if not self.count and (self.means.any() or self.scatters.any()):
             raise ValueError("'means' and 'scatters' of no rows must be 0.")
+        if len({value is None for value in self.budget.values()}) > 1:
+            raise ValueError(f"{', '.join(map(repr, BUDGET))} must be given together.")
+
+    @property
+    def budget(self) -> dict[str, float | None]:
+        """The privacy budget by the names of its parts; None each without one."""
+        return {name: getattr(self, name) for name in BUDGET}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +94,7 @@ SENDS = (
     Sent(message="Moments", field="count", shape="1"),
     Sent(message="Moments", field="means", shape="n_features"),
     Sent(message="Moments", field="scatters", shape="n_features"),
+    *(Sent(message="Moments", field=name, shape="1, of a site with a privacy budget") for name in BUDGET),
     Sent(message="Prepared", field="local_k", shape="1"),
     Sent(message="Holdings", field="counts", shape="global_k"),
     Sent(message="Holdings", field="silhouettes", shape="global_k"),

@@ -19,7 +19,7 @@ from koncord.federate import setup
 from koncord.federate.guard import QuestionGuard
 from koncord.federate.ledger import Ledger
 from koncord.federate.link import Aggregator, Local
-from koncord.federate.private import Budget, PrivateClient, private_client
+from koncord.federate.private import Budget, Known, PrivateClient, private_client
 from koncord.federate.wire import pack
 from koncord.types import FloatArray, LocalEstimate
 
@@ -134,6 +134,12 @@ class Site:
     def resume(self, prepared: setup.Prepare, estimate: LocalEstimate, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
         self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
+
+    def resume_private(self, known: Known, prepared: setup.Prepare | None) -> None:
+        """The same for a site with a privacy budget: what it spent and told holds."""
+        assert self.private is not None
+        self.private.restore(known, prepared)
+        self.prepared = prepared
 
     def _scaled(self, message: setup.Prepare) -> FloatArray:
         if set(message.columns) != set(self.columns):

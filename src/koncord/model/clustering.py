@@ -119,7 +119,6 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
                 standardize=self.standardize,
                 settings=settings_of(estimator, aggregator),
                 min_support=min_support,
-                privacy=self.privacy,
             )
         self.sites_ = list(tables)
         self.n_clusters_ = self.model_.n_clusters
@@ -151,13 +150,11 @@ def run_federation(
     standardize: bool,
     settings: Mapping[str, str],
     min_support: int = 1,
-    privacy: Budget | None = None,
 ) -> GlobalModel:
     """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
 
     A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
-    that took part in either phase; the scale is that of the sites that were there at the beginning. `privacy` is what
-    every site promised, for the model to tell.
+    that took part in either phase; the scale is that of the sites that were there at the beginning.
     """
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
@@ -202,7 +199,7 @@ def run_federation(
             "withheld": withheld_rows(moments, holdings),
             "support": support,
             "min_support": min_support,
-            **({} if privacy is None else {"privacy": privacy.told()}),
+            "privacy": promises(moments),
             "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
         },
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
@@ -228,6 +225,11 @@ def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, s
     """Rows that a site counted at the beginning and told no cluster of, by site; those without are left out."""
     rows = {site: moments[site].count - int(holdings[site].counts.sum()) for site in holdings}
     return {site: n for site, n in rows.items() if n}
+
+
+def promises(moments: Mapping[str, setup.Moments]) -> dict[str, dict[str, float | None]]:
+    """The privacy budget of each site that has one."""
+    return {site: told.budget for site, told in sorted(moments.items()) if told.epsilon is not None}
 
 
 def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> list[float | None]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from koncord.federate.flower.answering import load, run_instead
-from koncord.network.site import answer
+from koncord.federate.private.budget import rho_of
+from koncord.network.site import SiteFolder, answer
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str]) -> None:
 def answer_all(state: Path, socket: str) -> NoReturn:
     """Answer every message that is handed over, each in a copy of this process."""
     load()
+    budget = SiteFolder.load(state).privacy
+    if budget is not None:
+        rho_of(budget.epsilon, budget.delta)  # loads OpenDP; no noise is drawn here, where all copies would share it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
     with Listener(socket, family="AF_UNIX") as listener:
         while True:

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from koncord.errors import KoncordError
 from koncord.federate.flower.programs import environment, supernode_command, write_client_programs
+from koncord.network.places import Invitation
 from koncord.network.processes import Program, say
 from koncord.network.serving import free_port
 
@@ -16,7 +17,7 @@ POLL = 0.5
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
 
 
-def stay_joined(folder: Path, address: str, *, patience: float | None) -> None:
+def stay_joined(folder: Path, invitation: Invitation, *, patience: float | None) -> None:
     """Keep the site connected; `KoncordError` if it was not for `patience` seconds. Ends only by an exception."""
     folder = folder.resolve()
     home = folder / "flower"
@@ -28,17 +29,20 @@ def stay_joined(folder: Path, address: str, *, patience: float | None) -> None:
         write_client_programs(folder / "bin", socket, [*answering, "--"])
         warm = Program("koncord", [*answering, str(socket)], log=folder / "answers.log", environment=variables)
         try:
-            keep_connected(folder, address, variables, patience=patience)
+            keep_connected(folder, invitation, variables, patience=patience)
         finally:
             warm.stop()
 
 
-def keep_connected(folder: Path, address: str, variables: Mapping[str, str], *, patience: float | None) -> None:
+def keep_connected(
+    folder: Path, invitation: Invitation, variables: Mapping[str, str], *, patience: float | None
+) -> None:
     log = folder / "flower.log"
+    address, credentials = invitation.address, None if invitation.is_insecure else folder
     n_failures, last_connected = 0, time.monotonic()
     while True:
         begins_at = log.stat().st_size if log.exists() else 0
-        command = supernode_command(address=address, authority=folder / "ca.crt", key=folder / "key", port=free_port())
+        command = supernode_command(address=address, site=invitation.site, credentials=credentials, port=free_port())
         program = Program("Flower", command, log=log, environment=variables)
         try:
             is_connected = False

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from koncord.errors import KoncordError
-from koncord.network.certificates import LOOPBACK, write_authority, write_private
+from koncord.network.certificates import write_authority, write_private
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
 VERSION = 1
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 LOWEST_PORT, HIGHEST_PORT = 1, 65535
+INSECURE = (
+    "WARNING: this federation is insecure. Nothing is encrypted and no site proves who it is: whoever can run a "
+    "program on this machine can read every message, answer as any site and start runs. For trying things out only."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,7 @@ class Coordinator:
     listen: str  # address it listens on, "*" for all
     port: int
     internal_port: int  # of Flower, on this machine only
+    is_insecure: bool = False  # no TLS, no keys, no nginx: sites reach Flower itself, from this machine only
 
     @property
     def address(self) -> str:
@@ -34,8 +39,13 @@ class Coordinator:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
-    def authority(self) -> Path:
-        return self.folder / "ca.crt"
+    def authority(self) -> Path | None:
+        """Certificate of the authority that signed the server's; None where there is no TLS."""
+        return None if self.is_insecure else self.folder / "ca.crt"
+
+    @property
+    def flower_host(self) -> str:
+        return self.listen if self.is_insecure else "127.0.0.1"
 
     @property
     def flower_home(self) -> Path:
@@ -45,13 +55,13 @@ class Coordinator:
     def logs(self) -> Path:
         return self.folder / "logs"
 
-    def sites(self) -> dict[str, int]:
-        """Flower's number of every site that was invited, by name."""
+    def sites(self) -> dict[str, int | None]:
+        """Flower's number of every site that was invited, by name; None where it has none of its own without a key."""
         files = sorted((self.folder / "sites").glob("*.json"))
         content = [read_json(path, SITE_FORMAT, "the entry of an invited site") for path in files]
         return {each["site"]: each["node"] for each in content}
 
-    def add_site(self, site: str, node: int) -> None:
+    def add_site(self, site: str, node: int | None) -> None:
         entry = {"format": SITE_FORMAT, "version": VERSION, "site": site, "node": node}
         write_private(self.folder / "sites" / f"{site}.json", json.dumps(entry).encode())
 
@@ -61,7 +71,8 @@ class Coordinator:
         self.folder.chmod(0o700)
         for inner in (self.flower_home, self.logs, self.folder / "sites"):
             inner.mkdir(exist_ok=True)
-        write_authority(self.folder, self.hosts)
+        if not self.is_insecure:
+            write_authority(self.folder, self.hosts)
         settings = {
             "format": COORDINATOR_FORMAT,
             "version": VERSION,
@@ -78,6 +89,7 @@ class Coordinator:
             listen=settings["listen"],
             port=settings["port"],
             internal_port=settings["internal_port"],
+            is_insecure=settings.get("is_insecure", False),
         )
 
 
@@ -87,8 +99,9 @@ class Invitation:
 
     site: str
     address: str
-    authority: str  # certificate, PEM
-    key: str  # private, OpenSSH
+    authority: str  # certificate, PEM; empty without TLS
+    key: str  # private, OpenSSH; empty without TLS
+    is_insecure: bool = False
 
     def save(self, path: Path) -> None:
         content = {"format": INVITE_FORMAT, "version": VERSION, **asdict(self)}
@@ -100,7 +113,16 @@ class Invitation:
         if not all(isinstance(content.get(name), str) for name in ("site", "address", "authority", "key")):
             raise KoncordError(f"'{path}' is not a koncord invitation.")
         check_site_name(content["site"])
-        return cls(**{name: content[name] for name in ("site", "address", "authority", "key")})
+        made = cls(
+            **{name: content[name] for name in ("site", "address", "authority", "key")},
+            is_insecure=content.get("is_insecure", False) is True,
+        )
+        host = made.address.rpartition(":")[0].strip("[]")
+        if made.is_insecure and not is_loopback([host]):
+            raise ValueError(
+                f"'{path}' is an invitation without encryption to {made.address}, which is not this machine: refused."
+            )
+        return made
 
 
 def read_json(path: Path, format_: str, what: str) -> dict[str, Any]:
@@ -144,4 +166,12 @@ def check_port(option: str, port: int) -> int:
 
 
 def is_loopback(hosts: Sequence[str]) -> bool:
-    return all(host in LOOPBACK for host in hosts)
+    """Whether all of them are this machine and nobody else can reach it by them."""
+    return all(host == "localhost" or is_loopback_address(host) for host in hosts)
+
+
+def is_loopback_address(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 from pathlib import Path
 from pwd import getpwuid
 
@@ -85,7 +86,7 @@ def nginx() -> str:
 def write_config(folder: Path, *, listen: str, port: int, internal_port: int, certificates: Path, log: Path) -> Path:
     """Write nginx.conf into `folder` and return its path; `listen` is an address, or "*" for all."""
     folder.mkdir(exist_ok=True)
-    addresses = [f"0.0.0.0:{port}", f"[::]:{port} ipv6only=on"] if listen == "*" else [f"{bracketed(listen)}:{port}"]
+    addresses = all_addresses(port) if listen == "*" else [f"{bracketed(listen)}:{port}"]
     text = CONFIG.format(
         # Started by root, nginx would work as another user, who may not enter this folder.
         user=f"user {getpwuid(0).pw_name};\n" if os.geteuid() == 0 else "",
@@ -103,6 +104,15 @@ def write_config(folder: Path, *, listen: str, port: int, internal_port: int, ce
     path = folder / "nginx.conf"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def all_addresses(port: int) -> list[str]:
+    """Those of both versions of the internet protocol, where the machine has both."""
+    try:
+        socket.socket(socket.AF_INET6).close()
+    except OSError:
+        return [f"0.0.0.0:{port}"]
+    return [f"0.0.0.0:{port}", f"[::]:{port} ipv6only=on"]
 
 
 def bracketed(address: str) -> str:

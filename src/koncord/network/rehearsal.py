@@ -31,10 +31,12 @@ class Rehearsal(InProcess):
 
 
 def described(message: Any) -> list[dict[str, Any]]:
-    """Every field of a message: its name, shape and the bytes of its content."""
+    """Every field of a message that holds something: its name, shape and the bytes of its content."""
     rows = []
     for field in fields(message):
         value = getattr(message, field.name)
+        if value is None:
+            continue
         is_array = isinstance(value, np.ndarray)
         rows.append(
             {

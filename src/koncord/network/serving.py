@@ -36,10 +36,33 @@ class Serving:
 @contextmanager
 def serving(place: Coordinator) -> Iterator[Serving]:
     """Within the block the coordinator is up; at its end nothing that was started is left."""
-    proxy = nginx()
-    for port in (place.internal_port, place.port):
-        check_free(port)
-    write_connection(place.flower_home, port=place.internal_port, authority=place.authority)
+    proxy = None if place.is_insecure else nginx_command(place)
+    own = "127.0.0.1" if place.listen == "*" else place.listen
+    check_free(place.internal_port, place.flower_host)
+    check_free(place.port, own)
+    write_connection(place.flower_home, host=place.flower_host, port=place.internal_port, authority=place.authority)
+    variables = environment(place.flower_home)
+    programs: list[Program] = []
+    try:
+        command = superlink_command(
+            host=place.flower_host,
+            port=place.internal_port,
+            certificates=None if place.is_insecure else place.folder,
+            database=place.folder / "superlink.db",
+        )
+        programs.append(Program("Flower", command, log=place.logs / "flower.log", environment=variables))
+        wait_for(programs[-1], place.internal_port, place.authority, place.flower_host)
+        if proxy is not None:
+            programs.append(Program("nginx", proxy, log=place.logs / "nginx.log", environment=variables))
+            wait_for(programs[-1], place.port, place.authority, own)
+        yield Serving(tuple(programs))
+    finally:
+        for program in reversed(programs):
+            program.stop()
+
+
+def nginx_command(place: Coordinator) -> list[str]:
+    program = nginx()
     config = write_config(
         place.folder / "nginx",
         listen=place.listen,
@@ -48,37 +71,30 @@ def serving(place: Coordinator) -> Iterator[Serving]:
         certificates=place.folder,
         log=place.logs / "nginx.log",
     )
-    variables = environment(place.flower_home)
-    programs: list[Program] = []
-    try:
-        command = superlink_command(
-            port=place.internal_port, certificates=place.folder, database=place.folder / "superlink.db"
-        )
-        programs.append(Program("Flower", command, log=place.logs / "flower.log", environment=variables))
-        wait_for(programs[-1], place.internal_port, place.authority)
-        command = [proxy, "-p", str(config.parent), "-c", str(config), "-e", str(place.logs / "nginx.log")]
-        programs.append(Program("nginx", command, log=place.logs / "nginx.log", environment=variables))
-        own = "127.0.0.1" if place.listen == "*" else place.listen
-        wait_for(programs[-1], place.port, place.authority, host=own)
-        yield Serving(tuple(programs))
-    finally:
-        for program in reversed(programs):
-            program.stop()
+    return [program, "-p", str(config.parent), "-c", str(config), "-e", str(place.logs / "nginx.log")]
 
 
-def check_free(port: int) -> None:
-    if answers(port):
+def check_free(port: int, host: str) -> None:
+    if answers(port, host):
         raise KoncordError(f"Port {port} of this machine is in use; is another koncord serve running?")
 
 
-def wait_for(program: Program, port: int, authority: Path, host: str = "127.0.0.1") -> None:
-    """Wait until the program speaks TLS on its port."""
-    wait_until(lambda: program.has_ended or speaks_tls(port, authority, host), READY_WITHIN)
-    if program.has_ended or not speaks_tls(port, authority, host):
+def wait_for(program: Program, port: int, authority: Path | None, host: str) -> None:
+    """Wait until the program answers on its port, with TLS where there is an authority."""
+    wait_until(lambda: program.has_ended or is_ready(port, authority, host), READY_WITHIN)
+    if program.has_ended or not is_ready(port, authority, host):
         raise KoncordError(f"{program.name} did not start: {program.last_lines()} (see {program.log}).")
 
 
-def answers(port: int, host: str = "127.0.0.1") -> bool:
+def is_running(place: Coordinator) -> bool:
+    return is_ready(place.internal_port, place.authority, place.flower_host)
+
+
+def is_ready(port: int, authority: Path | None, host: str) -> bool:
+    return answers(port, host) if authority is None else speaks_tls(port, authority, host)
+
+
+def answers(port: int, host: str) -> bool:
     try:
         with socket.create_connection((host, port), timeout=1):
             return True
@@ -86,7 +102,7 @@ def answers(port: int, host: str = "127.0.0.1") -> bool:
         return False
 
 
-def speaks_tls(port: int, authority: Path, host: str = "127.0.0.1") -> bool:
+def speaks_tls(port: int, authority: Path, host: str) -> bool:
     context = ssl.create_default_context(cafile=str(authority))
     try:
         with (

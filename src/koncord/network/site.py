@@ -1,8 +1,9 @@
 """A site's own disk: its copy of the table, what it remembers of every run, and what it answers from it.
 
-The state folder holds ``table.npy``, ``site.json`` (columns, name, what the site allows), ``key`` and ``ca.crt`` from
+The state folder holds ``table.npy``, ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from
 the invitation, and for every run ``runs/RUN/``: what the site needs to go on, and at the end ``labels.csv`` and
-``model.koncord``. ``NAME.ledger.jsonl`` lists every message that left. Nobody else may enter the folder.
+``model.koncord``. ``NAME.ledger.jsonl`` lists every message that left, ``budget-runs.txt`` the runs that a privacy
+budget was spent in. Nobody else may enter the folder.
 """
 
 import fcntl
@@ -20,12 +21,13 @@ import numpy as np
 
 import koncord
 from koncord._threads import one_thread
-from koncord.errors import DisclosureRefused, KoncordError, MessageError
+from koncord.errors import BudgetSpent, DisclosureRefused, KoncordError, MessageError
 from koncord.estimate.named import estimator_named
 from koncord.federate import setup
 from koncord.federate.checkpoint import SiteMemory
-from koncord.federate.ledger import Ledger, ledger_file
+from koncord.federate.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.federate.link import Aggregator
+from koncord.federate.private import Budget, check_private_form
 from koncord.federate.site import Site
 from koncord.federate.wire import unpack
 from koncord.model.globalmodel import GlobalModel
@@ -34,6 +36,7 @@ from koncord.network.places import Invitation
 from koncord.report.assignments import as_csv, assign
 from koncord.types import FloatArray
 
+BUDGET_RUNS = "budget-runs.txt"
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 
@@ -48,10 +51,16 @@ class SiteFolder:
     min_report: int
     allows_disclosure: bool
     ledgers: str  # folder of the ledger
+    privacy: Budget | None = None  # of every run
+    max_runs: int | None = None  # that the budget is spent in
 
     @property
     def ledger(self) -> Path:
         return ledger_file(Path(self.ledgers), self.name)
+
+    def spent(self) -> dict[str, float]:
+        """Epsilon of each run within a privacy budget, as the ledger has it."""
+        return spent_by_run(read_ledger(self.ledger), self.name) if self.ledger.exists() else {}
 
     @classmethod
     def create(
@@ -64,6 +73,8 @@ class SiteFolder:
         min_report: int,
         allows_disclosure: bool,
         ledgers: Path | None = None,
+        privacy: Budget | None = None,
+        max_runs: int | None = None,
     ) -> Self:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`."""
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -81,6 +92,8 @@ class SiteFolder:
             min_report=min_report,
             allows_disclosure=allows_disclosure,
             ledgers=str((ledgers or folder).resolve()),
+            privacy=privacy,
+            max_runs=max_runs,
         )
         partial = folder / ".table.npy"
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -93,7 +106,8 @@ class SiteFolder:
     @classmethod
     def load(cls, folder: Path) -> Self:
         content = json.loads((folder / "site.json").read_text(encoding="utf-8"))
-        return cls(folder=folder, **{**content, "columns": tuple(content["columns"])})
+        privacy = None if content["privacy"] is None else Budget(**content["privacy"])
+        return cls(folder=folder, **{**content, "columns": tuple(content["columns"]), "privacy": privacy})
 
     def run_folder(self, run: str) -> Path:
         if not RUN_NAME.fullmatch(run):
@@ -112,6 +126,8 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     place = SiteFolder.load(folder)
     kind, estimator = asked_method(place, method)
     own = place.run_folder(run)
+    if place.privacy is not None:
+        note_run(place, run)
     own.mkdir(exist_ok=True)
     with locked(own / "lock"), one_thread():
         memory = SiteMemory(
@@ -124,6 +140,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
                 aggregator=kind,
                 min_report=place.min_report,
                 ledger=Ledger(place.ledger, run=run, site=place.name),
+                privacy=place.privacy,
             ),
             kind,
             {"table": place.digest, "method": method, "min_report": place.min_report},
@@ -146,7 +163,33 @@ def asked_method(place: SiteFolder, method: str) -> tuple[type[Aggregator], Any]
         raise DisclosureRefused(
             f"{kind.name} sends every row; site {place.name!r} joined without --allow-disclosure and does not."
         )
+    if place.privacy is not None:
+        check_private_form(kind)
     return kind, estimator
+
+
+def note_run(place: SiteFolder, run: str) -> None:
+    """Note that the budget is spent in this run too; `BudgetSpent` if that is one run more than the owner allows.
+
+    A run whose folder is gone is over: nobody knows what was told in it, so nothing more is.
+    """
+    own = place.run_folder(run)
+    with locked(place.folder / "lock"), (place.folder / BUDGET_RUNS).open("a+", encoding="ascii") as file:
+        file.seek(0)
+        noted = file.read().splitlines()
+        if run in noted:
+            if not own.is_dir():
+                raise BudgetSpent(f"site {place.name!r} has ended its part in run {run}: its folder is gone.")
+            return
+        if place.max_runs is not None and len(noted) >= place.max_runs:
+            raise BudgetSpent(
+                f"site {place.name!r} has spent its privacy budget in {len(noted)} runs; its owner allows no more "
+                f"than {place.max_runs}."
+            )
+        own.mkdir(exist_ok=True)  # before it is noted: a site killed in between goes on
+        file.write(f"{run}\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def aggregators() -> dict[str, type[Aggregator]]:

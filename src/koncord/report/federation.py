@@ -149,15 +149,18 @@ def notes_of(model: GlobalModel) -> list[str]:
 
 
 def about_privacy(model: GlobalModel) -> str | None:
-    """What the sites promised of their rows, if they did."""
-    promised = model.info.get("privacy")
+    """What the sites promised of their rows, if they did, and which."""
+    promised: Mapping[str, Mapping[str, float]] = model.info.get("privacy", {})
     if not promised:
         return None
-    return (
-        f"Everything each site sent is differentially private (epsilon {promised['epsilon']:g}, "
-        f"delta {promised['delta']:g}, rows clipped to {promised['bound']:g}): "
-        "counts are noisy, and the seed does not repeat the run."
-    )
+    alike: dict[str, list[str]] = {}
+    for site, its in promised.items():
+        words = f"epsilon {its['epsilon']:g}, delta {its['delta']:g}, rows clipped to {its['bound']:g}"
+        alike.setdefault(words, []).append(site)
+    is_of_all = len(alike) == 1 and set(promised) >= set(model.sites)
+    who = {words: "each site" if is_of_all else ", ".join(sites) for words, sites in alike.items()}
+    told = "; ".join(f"{sites} sent is differentially private ({words})" for words, sites in who.items())
+    return f"Everything {told}: counts are noisy, and the seed does not repeat the run."
 
 
 def about_weak(model: GlobalModel) -> str | None:

@@ -11,6 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from koncord.errors import KoncordError
+from koncord.federate.flower.programs import SITE
 
 RECORD = "koncord"
 # What Flower's own launcher uses to unpack and import a program that came with a run.
@@ -21,12 +22,17 @@ Answer = Callable[[str, int, str, Sequence[bytes]], tuple[Sequence[bytes], Seque
 
 
 def client_app(answer: Answer) -> ClientApp:
-    """A ClientApp that answers exchanges, and says in one line why it does not."""
+    """A ClientApp that answers exchanges, or says in one line why not; without a key it also says which site it is."""
     app = ClientApp()
 
     @app.query("exchange")
     def exchange(message: Message, context: Context) -> Message:
         return Message(replied(message.content, answer), reply_to=message)
+
+    @app.query("name")
+    def name(message: Message, context: Context) -> Message:
+        record = ConfigRecord({SITE: str(context.node_config.get(SITE, ""))})
+        return Message(RecordDict({RECORD: record}), reply_to=message)
 
     return app
 

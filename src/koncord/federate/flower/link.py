@@ -24,7 +24,7 @@ class FlowerLink(PackedLink):
     Parameters
     ----------
     relay : the running relay
-    nodes : Flower's number of every site, by its name
+    nodes : Flower's number of every site, by its name; None for one without a key, which is asked for its name
     run : name of the run, the same when it is resumed
     method : what the sites are told of estimator and aggregator, as JSON
     timeout : seconds an exchange waits for a site
@@ -34,7 +34,7 @@ class FlowerLink(PackedLink):
     def __init__(
         self,
         relay: "Relay",
-        nodes: Mapping[str, int],
+        nodes: Mapping[str, int | None],
         *,
         run: str,
         method: str,
@@ -123,9 +123,9 @@ class Relay:
         except (EOFError, OSError) as error:
             raise KoncordError("The coordinator's Flower has stopped (is koncord serve running?).") from error
 
-    def online(self) -> set[int]:
-        """Flower's numbers of the sites that are connected now."""
-        return set(from_frame(self.ask(as_frame({"do": "online"})))[0]["online"])
+    def connected(self, nodes: Mapping[str, int | None]) -> set[str]:
+        """Those of the sites that are connected now."""
+        return set(from_frame(self.ask(as_frame({"do": "connected", "nodes": dict(nodes)})))[0]["connected"])
 
 
 def accept_into(listener: Listener, accepted: list[Connection]) -> None:

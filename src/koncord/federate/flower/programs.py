@@ -12,6 +12,7 @@ from typing import Any
 from koncord.errors import KoncordError, MissingExtra
 
 SUPERLINK = "koncord"  # the name of the connection in Flower's configuration
+SITE = "site"  # what a site without a key calls its name in Flower's configuration
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -85,20 +86,36 @@ def environment(home: Path, *, first_in_path: Path | None = None) -> dict[str, s
     return {**os.environ, **QUIET, **ONE_THREAD, "FLWR_HOME": str(home), "PATH": os.pathsep.join(path)}
 
 
-def superlink_command(*, port: int, certificates: Path, database: Path) -> list[str]:
+def superlink_command(*, host: str, port: int, certificates: Path | None, database: Path) -> list[str]:
+    """Without certificates, Flower can check no keys either."""
+    guarded = (
+        ["--insecure"]
+        if certificates is None
+        else [
+            *("--ssl-ca-certfile", str(certificates / "ca.crt")),
+            *("--ssl-certfile", str(certificates / "server.crt")),
+            *("--ssl-keyfile", str(certificates / "server.key"), "--enable-supernode-auth"),
+        ]
+    )
     return [
-        *(program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)),
-        *("--ssl-ca-certfile", str(certificates / "ca.crt")),
-        *("--ssl-certfile", str(certificates / "server.crt")),
-        *("--ssl-keyfile", str(certificates / "server.key")),
-        *("--database", str(database), "--enable-supernode-auth", "--disable-runtime-dependency-installation"),
+        *(program("flower-superlink"), "--host", host, "--port", str(port), *guarded),
+        *("--database", str(database), "--disable-runtime-dependency-installation"),
     ]
 
 
-def supernode_command(*, address: str, authority: Path, key: Path, port: int) -> list[str]:
+def supernode_command(*, address: str, site: str, credentials: Path | None, port: int) -> list[str]:
+    """`credentials` is the folder of the site's key and the authority's certificate; without, it says its name."""
+    guarded = (
+        ["--insecure", "--node-config", f'{SITE}="{site}"']
+        if credentials is None
+        else [
+            *("--root-certificates", str(credentials / "ca.crt")),
+            *("--auth-supernode-private-key", str(credentials / "key")),
+        ]
+    )
     return [
-        *(program("flower-supernode"), "--superlink", address, "--root-certificates", str(authority)),
-        *("--auth-supernode-private-key", str(key), "--host", "127.0.0.1", "--port", str(port)),
+        *(program("flower-supernode"), "--superlink", address, *guarded),
+        *("--host", "127.0.0.1", "--port", str(port)),
     ]
 
 
@@ -130,15 +147,17 @@ def write_app(folder: Path) -> Path:
     return folder
 
 
-def write_connection(home: Path, *, port: int, authority: Path) -> None:
+def write_connection(home: Path, *, port: int, authority: Path | None, host: str = "127.0.0.1") -> None:
     """Tell Flower's command line where the coordinator is: on this machine."""
+    trust = "insecure = true" if authority is None else f"root-certificates = {json.dumps(str(authority))}"
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     lines = [
         "[superlink]",
         f'default = "{SUPERLINK}"',
         "",
         f"[superlink.{SUPERLINK}]",
-        f'address = "127.0.0.1:{port}"',
-        f"root-certificates = {json.dumps(str(authority))}",
+        f'address = "{address}"',
+        trust,
         "",
     ]
     (home / "config.toml").write_text("\n".join(lines), encoding="utf-8")

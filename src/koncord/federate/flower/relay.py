@@ -9,9 +9,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from koncord.federate.flower.frames import as_frame, from_frame
+from koncord.federate.flower.programs import SITE
 
 RECORD = "koncord"
-MESSAGE_TYPE = "query.exchange"
+MESSAGE_TYPE, NAME_TYPE = "query.exchange", "query.name"
+NAME_WITHIN = 60.0  # seconds
 POLL = 0.5  # seconds; every look costs the SuperLink some hundredths of a second
 MOST_WORDS = 100  # characters
 GRACE = 5.0  # seconds a message outlives the time it is waited for
@@ -27,22 +29,52 @@ def main(grid: Grid, context: Context) -> None:
 
 def relay(grid: Grid, connection: Connection) -> None:
     """Answer every frame until the other end is gone."""
+    roll = Roll(grid)
     while True:
         try:
             header, blobs = from_frame(connection.recv_bytes())
         except (EOFError, ConnectionError):
             return
-        if header["do"] == "online":
-            connection.send_bytes(as_frame({"online": list(grid.get_node_ids())}))
+        nodes = roll.connected(header["nodes"])
+        if header["do"] == "connected":
+            connection.send_bytes(as_frame({"connected": list(nodes)}))
         else:
-            connection.send_bytes(exchanged(grid, header, blobs))
+            connection.send_bytes(exchanged(grid, nodes, header, blobs))
 
 
-def exchanged(grid: Grid, header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
+class Roll:
+    """Which of Flower's nodes is which site: a key has its node; a node without one is asked, and believed."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self.names: dict[int, str] = {}
+        self.asked: dict[str, int] = {}  # nodes by the message that asks them
+
+    def connected(self, nodes: Mapping[str, int | None]) -> dict[str, int]:
+        """The node of every site that is connected now; None in `nodes` stands for one that says its name."""
+        online = set(self.grid.get_node_ids())
+        if None in nodes.values():
+            self.ask(online)
+        said = {name: node for node, name in self.names.items() if node in online}
+        found = {site: said.get(site) if node is None else node for site, node in nodes.items()}
+        return {site: node for site, node in found.items() if node is not None and node in online}
+
+    def ask(self, online: set[int]) -> None:
+        """Ask new nodes for their names and take what came; nobody waits for it."""
+        new = sorted(online - self.names.keys() - set(self.asked.values()))
+        record = RecordDict({RECORD: ConfigRecord({"ask": "name"})})
+        messages = [Message(record, node, NAME_TYPE, ttl=NAME_WITHIN) for node in new]
+        if messages:
+            self.asked |= dict(zip(self.grid.push_messages(messages), new, strict=True))
+        for reply in self.grid.pull_messages(list(self.asked)) if self.asked else ():
+            node = self.asked.pop(reply.metadata.reply_to_message_id, None)
+            if node is not None and not reply.has_error():
+                self.names[node] = str(dict(reply.content.config_records.get(RECORD, {})).get(SITE, ""))
+
+
+def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
     """Give every node its messages; the frame of what came back in time, and of why the rest did not."""
-    online = set(grid.get_node_ids())
-    nodes: dict[str, int] = header["nodes"]
-    missing = {site: "not connected" for site, node in nodes.items() if node not in online}
+    missing = {site: "not connected" for site in header["nodes"] if site not in nodes}
     messages = {
         site: Message(
             content(header, [blobs[f"{site}/{at}"] for at in range(header["counts"][site])]),
@@ -52,7 +84,6 @@ def exchanged(grid: Grid, header: Mapping[str, Any], blobs: Mapping[str, bytes])
             ttl=header["timeout"] + GRACE,
         )
         for site, node in nodes.items()
-        if site not in missing
     }
     waiting = dict(zip(grid.push_messages(list(messages.values())), messages, strict=True)) if messages else {}
     received: dict[str, list[bytes]] = {}

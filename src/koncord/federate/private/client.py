@@ -77,13 +77,14 @@ class PrivateClient:
 
     def answer(self, message: Any, stream_of: Callable[[int], tuple[int, ...]]) -> Any:
         """The reply to a message; `stream_of` names the random stream of a seed, which noise does not come from."""
-        if isinstance(message, setup.Describe):
-            return self._describe()
-        seed = message.seed if self.prepared is None else self.prepared.seed
-        rng = np.random.default_rng(stream_of(seed))
-        reply = self._prepare(message, rng) if isinstance(message, setup.Prepare) else self._reply(message, rng)
-        self._learn()
-        return reply
+        try:
+            if isinstance(message, setup.Describe):
+                return self._describe()
+            seed = message.seed if self.prepared is None else self.prepared.seed
+            rng = np.random.default_rng(stream_of(seed))
+            return self._prepare(message, rng) if isinstance(message, setup.Prepare) else self._reply(message, rng)
+        finally:
+            self._learn()  # what was released is used, whatever came of it
 
     def _describe(self) -> setup.Moments:
         """Noisy count, means and scatters; asked again, the same."""
@@ -93,9 +94,13 @@ class PrivateClient:
             self._learn(**moments_of(self.mechanism.moments(agreed), agreed))
         known = self.known
         if not self._is_told() or known.means is None or known.variances is None:
-            return setup.Moments(columns=self.columns, count=0, means=np.zeros(d), scatters=np.zeros(d))
+            return self._moments(count=0, means=np.zeros(d), scatters=np.zeros(d))
         scatters = known.count * np.maximum(known.variances, 0.0)
-        return setup.Moments(columns=self.columns, count=known.count, means=known.means, scatters=scatters)
+        return self._moments(count=known.count, means=known.means, scatters=scatters)
+
+    def _moments(self, **told: Any) -> setup.Moments:
+        promise: dict[str, Any] = {name: float(getattr(self.budget, name)) for name in setup.BUDGET}
+        return setup.Moments(columns=self.columns, **told, **promise)
 
     def _is_told(self) -> bool:
         """Whether there are rows enough to say anything of them, as far as the noise lets the site know."""
@@ -207,14 +212,19 @@ def private_client(
     min_report: int = 1,
 ) -> PrivateClient:
     """A client that answers for the rows of X within the budget, if the aggregator has a private form."""
+    check_private_form(aggregator)
+    n_rounds = n_rounds_of(aggregator) if budget.rounds is None else budget.rounds
+    mechanism = Mechanism(X, Accountant(budget, n_rounds=n_rounds))
+    return PrivateClient(name, mechanism, columns, budget, min_report=min_report)
+
+
+def check_private_form(aggregator: Aggregator | type[Aggregator]) -> None:
+    """`DisclosureRefused` for an aggregator that no site takes part in within a privacy budget."""
     if aggregator.name not in SUPPORTED:
         raise DisclosureRefused(
             f"{aggregator.name} has no private form: within a privacy budget a site takes part in "
             f"{' and '.join(SUPPORTED)} only."
         )
-    n_rounds = n_rounds_of(aggregator) if budget.rounds is None else budget.rounds
-    mechanism = Mechanism(X, Accountant(budget, n_rounds=n_rounds))
-    return PrivateClient(name, mechanism, columns, budget, min_report=min_report)
 
 
 def moments_of(found: NoisySums, ball: Ball) -> dict[str, Any]:

@@ -1,0 +1,195 @@
+"""A coordinator and sites as processes of their own, with TLS, on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from koncord.cli.join import FLOOR
+from koncord.data.partitions import partition
+from koncord.data.waveform import waveform
+from koncord.model.globalmodel import GlobalModel
+from koncord.network.processes import descendants, die_with_parent, start_time
+from koncord.network.serving import free_port
+
+KONCORD = str(Path(sys.executable).parent / "koncord")
+SITES = ("north", "south", "west")
+ROWS = 300  # of each site: the network is tried here, not phase 1
+READY_WITHIN = 180
+STARTED = []  # commands of the test that runs now
+
+
+class Command:
+    """A koncord command as a process; its output is kept and everything it started is known.
+
+    It ends with the test that started it, unless it is `lasting`, and at the latest with pytest, however that ends.
+    """
+
+    def __init__(self, folder, *words, prefix=(), name="koncord", lasting=False, variables=None):
+        self.output = Path(folder) / f"{name}-{time.monotonic_ns()}.txt"
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **(variables or {})}
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*prefix, KONCORD, *map(str, words)],
+                cwd=folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                preexec_fn=die_with_parent,
+            )
+        if not lasting:
+            STARTED.append(self)
+
+    @property
+    def text(self):
+        return self.output.read_text(errors="replace")
+
+    def wait_for(self, words, seconds=READY_WITHIN):
+        end = time.monotonic() + seconds
+        while words not in self.text:
+            if self.process.poll() is not None and words not in self.text:
+                raise AssertionError(f"ended with {self.process.returncode} before it said {words!r}:\n{self.text}")
+            if time.monotonic() > end:
+                raise AssertionError(f"did not say {words!r} within {seconds} s:\n{self.text}")
+            time.sleep(0.2)
+        return self
+
+    def family(self):
+        """This process and all it started, with their start times."""
+        return {self.process.pid: start_time(self.process.pid), **descendants(self.process.pid)}
+
+    def end(self, seconds=60):
+        """Wait for the end; the exit code."""
+        return self.process.wait(seconds)
+
+    def stop(self, number=signal.SIGTERM):
+        """Stop it as a person or the system would, and see that nothing it started is left."""
+        family = self.family()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.end()
+        wait_gone(family)
+        return code
+
+    def kill(self):
+        """As if the power went: everything at once."""
+        family = self.family()
+        for pid, started in family.items():
+            if start_time(pid) == started:
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(30)
+        wait_gone(family)
+
+
+def stop_started():
+    """Stop what the test that is over started for itself."""
+    while STARTED:
+        command = STARTED.pop()
+        if command.process.poll() is None:
+            command.stop()
+
+
+def wait_gone(family, seconds=20):
+    end = time.monotonic() + seconds
+    while left := [pid for pid, started in family.items() if started and start_time(pid) == started]:
+        assert time.monotonic() < end, f"processes {left} are left"
+        time.sleep(0.1)
+
+
+def koncord(folder, *words, code=0):
+    """Run a koncord command to its end; its stdout."""
+    done = subprocess.run(
+        [KONCORD, *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == code, f"{words} ended with {done.returncode}: {done.stdout} {done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+class Federation:
+    """A coordinator in `folder`, its sites and their tables."""
+
+    def __init__(self, folder, sites=SITES, hosts="localhost", prefix=(), insecure=False):
+        self.folder = folder
+        self.sites = sites
+        self.prefix = tuple(prefix)
+        self.ports = free_port(), free_port()
+        guarded = ("--insecure",) if insecure else ("--internal-port", self.ports[1])
+        self.options = ("--host", hosts, "--port", self.ports[0], *guarded)
+        self.server = None
+        self.joined = {}
+        write_tables(folder, sites)
+
+    def serve(self):
+        words = ("serve", "--folder", "coordinator", *self.options)
+        self.server = Command(self.folder, *words, prefix=self.prefix, name="serve", lasting=True)
+        self.options = ()
+        self.server.wait_for("ready: ")
+        return self
+
+    def invite(self):
+        for site in self.sites:
+            run = [*self.prefix, KONCORD, "invite", site, "--folder", "coordinator"]
+            subprocess.run(run, cwd=self.folder, check=True, capture_output=True, timeout=180)
+        return self
+
+    def join(self, *sites, prefix=(), variables=None, options=()):
+        for site in sites or self.sites:
+            words = ("join", "--invite", f"{site}.invite", "--data", f"{site}.csv", "--state", f"state-{site}")
+            self.joined[site] = Command(
+                self.folder, *words, *options, prefix=prefix, name=f"join-{site}", lasting=True, variables=variables
+            )
+        return self
+
+    def wait_joined(self, seconds=READY_WITHIN):
+        for command in self.joined.values():
+            command.wait_for("joined ", seconds)
+        return self
+
+    def run(self, *words):
+        return Command(self.folder, "run", "--folder", "coordinator", *words, prefix=self.prefix, name="run")
+
+    def in_process(self, out, *words, sites=None):
+        """The model of the same tables in one process, with the floor that `koncord join` has."""
+        files = (f"{site}.csv" for site in sites or self.sites)
+        koncord(self.folder, "fit", *files, "--out", out, "--min-report", FLOOR, *words)
+        return self.model(out)
+
+    def model(self, out):
+        return GlobalModel.load(self.folder / out / "model.koncord")
+
+    def labels(self, site, out):
+        """The labels a site wrote for the run whose result is in `out`."""
+        run = json.loads((self.folder / out).read_text())["run"]
+        return (self.folder / f"state-{site}" / "runs" / run / "labels.csv").read_text()
+
+    def kill_superlink(self):
+        for pid in descendants(self.server.process.pid):
+            if b"flower-superlink" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+    def stop(self):
+        for command in (*self.joined.values(), self.server):
+            if command is not None and command.process.poll() is None:
+                command.stop()
+
+
+def assert_same_model(ours, theirs):
+    """To the last bit."""
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    np.testing.assert_array_equal(ours.holdings, theirs.holdings)
+    assert ours.info == theirs.info
+    assert ours.local_counts == theirs.local_counts
+
+
+def write_tables(folder, sites):
+    X, y = waveform()
+    X = np.round(X, 2)
+    header = ",".join(f"x{at}" for at in range(X.shape[1]))
+    for site, rows in zip(sites, partition(y, len(sites), regime="A", seed=42), strict=True):
+        np.savetxt(folder / f"{site}.csv", X[rows][:ROWS], fmt="%.2f", delimiter=",", header=header, comments="")
