@@ -2,7 +2,7 @@
 
 Everything is on this machine, so what is measured is Flower and koncord, not a network. The two models must be equal.
 
-    python benchmarks/network.py                        # the methods of docs/network.md: 6 minutes
+    python benchmarks/network.py                        # the methods of docs/network.md: 8 minutes
     python benchmarks/network.py --methods kfed --rows 300
 """
 
@@ -32,8 +32,8 @@ from koncord.network.serving import free_port
 KONCORD = str(Path(sys.executable).parent / "koncord")
 SITES = ("north", "south", "west")
 METHODS = {
-    "fedgem": (),
-    "fedgem, upsilon given": ("--upsilon", "10"),
+    "fedgem": ("--aggregator", "fedgem"),
+    "fedgem, upsilon given": ("--aggregator", "fedgem", "--upsilon", "10"),
     "consensus": ("--aggregator", "consensus"),
     "kfed": ("--aggregator", "kfed", "--clusters", "3"),
     "fedkmeans": ("--aggregator", "fedkmeans", "--clusters", "3"),

@@ -186,7 +186,7 @@ def test_fit_writes_a_ledger_for_every_site_with_a_line_for_every_departure(tmp_
         np.savetxt(f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
     files = [f"{name}.csv" for name in tables()]
     guards = ["--ledger", "led", "--min-report", "5", "--min-support", "3"]
-    call = ["fit", *files, "--out", "run", "--upsilon", "2", *guards]
+    call = ["fit", *files, "--out", "run", "--aggregator", "fedgem", "--upsilon", "2", *guards]
     assert main([*call, "--json"]) == 0
     info = json.loads(capsys.readouterr().out)["info"]
     assert info["min_support"] == 3

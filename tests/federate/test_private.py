@@ -516,7 +516,20 @@ def test_half_a_budget_is_a_wrong_call(files, options, said, capsys):
 
 
 def test_fit_refuses_a_budget_for_an_aggregator_without_a_private_form(files, capsys):
-    call = ["fit", *files, "--out", "run", "--epsilon", "1", "--delta", "1e-5", "--bound", "2"]
+    call = [
+        "fit",
+        *files,
+        "--out",
+        "run",
+        "--aggregator",
+        "fedgem",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-5",
+        "--bound",
+        "2",
+    ]
     assert main(call) == 1
     assert "fedgem has no private form" in capsys.readouterr().err
 

@@ -4,7 +4,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from koncord import ASM, FederatedClustering, FedGEM, KnownCounts, KoncordError
+from koncord import ASM, Consensus, FederatedClustering, FedGEM, KnownCounts, KoncordError
 from koncord.federate.setup import common_scale, describe, order_of
 
 
@@ -154,9 +154,17 @@ def test_one_site_alone_is_its_own_federation(sites):
 
 
 def test_identical_rows_everywhere_are_one_cluster():
-    fitted = FederatedClustering(random_state=0).fit([np.ones((10, 2)), np.ones((3, 2))])
-    assert fitted.n_clusters_ == 1
-    assert fitted.local_counts_ == [1, 1]
+    for aggregator, n_rows in ((None, 30), (Consensus(min_report=1), 3), (FedGEM(), 3)):
+        fitted = FederatedClustering(aggregator=aggregator, random_state=0).fit(
+            [np.ones((30, 2)), np.ones((n_rows, 2))]
+        )
+        assert fitted.n_clusters_ == 1
+        assert fitted.local_counts_ == [1, 1]
+
+
+def test_tables_too_small_for_the_floor_of_the_default_are_told_what_to_do():
+    with pytest.raises(KoncordError, match=r"each has fewer than 20 rows.*min_report"):
+        FederatedClustering(random_state=0).fit([np.ones((10, 2)), np.ones((3, 2))])
 
 
 @pytest.mark.parametrize(

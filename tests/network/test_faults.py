@@ -10,7 +10,7 @@ from network.federation import SITES, assert_same_model
 
 pytestmark = pytest.mark.network
 
-METHOD = ("--upsilon", "10", "--seed", "7")
+METHOD = ("--aggregator", "fedgem", "--upsilon", "10", "--seed", "7")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_site_killed_in_the_middle_is_left_out_and_takes_part_again(federation
 
 
 def test_too_few_sites_stop_the_run_with_a_sentence_and_it_goes_on_when_they_are_back(federation, expected):
-    run = federation.run("--out", "few", "--min-sites", "3", *METHOD, "--aggregator", "fedgem").wait_for("exchange 2: ")
+    run = federation.run("--out", "few", "--min-sites", "3", *METHOD).wait_for("exchange 2: ")
     assert federation.joined["west"].stop() == 0
     assert run.end(300) == 1
     assert "2 sites answered exchange" in run.text

@@ -13,7 +13,7 @@ from network.federation import Federation, assert_same_model
 pytestmark = pytest.mark.network
 
 SITES = ("a", "b", "c", "d", "e")
-METHOD = ("--upsilon", "10", "--seed", "7")
+METHOD = ("--aggregator", "fedgem", "--upsilon", "10", "--seed", "7")
 TAG = f"kc{os.getpid() % 10000}"
 
 

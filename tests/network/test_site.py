@@ -246,7 +246,7 @@ def test_a_dry_run_without_a_budget_names_none(joining, capsys):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--dry-run", *GIVEN], 1, "fedgem has no private form"),
+        (["--dry-run", "--aggregator", "fedgem", *GIVEN], 1, "fedgem has no private form"),
         (GIVEN[:2], 2, "--delta and --bound not given"),
         (["--max-runs", "2"], 2, "--max-runs goes with a privacy budget"),
         (["--allow-disclosure"], 2, "if rows may leave, add --min-report 1"),

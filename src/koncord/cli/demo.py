@@ -27,8 +27,8 @@ examples:
   koncord demo
   koncord demo --out my-demo --json
 """
-# The paper's protocol for Waveform: five clients, partition A, and an upsilon of its grid {1, 5, 10}.
-SEED, N_SITES, HELD_OUT, UPSILON = 42, 5, 0.3, 10.0
+# The paper's protocol for Waveform: five clients, partition A.
+SEED, N_SITES, HELD_OUT = 42, 5, 0.3
 SITES = "sites"  # folder of the tables, for the reader to try
 
 
@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> None:
             model, record = federate(
                 tables,
                 koncord.ASM(),
-                koncord.FedGEM(upsilon=UPSILON),
-                names=("asm", "fedgem"),
+                koncord.Consensus(),
+                names=("asm", "consensus"),
                 files={table.name: f"{SITES}/{table.name}.csv" for table in tables},
-                options={"--upsilon": UPSILON},
+                options={},
                 seed=SEED,
                 is_standardized=True,
                 started=started,

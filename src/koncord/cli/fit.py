@@ -47,13 +47,14 @@ folder and extension.
 EPILOG = """\
 examples:
   koncord fit north.csv south.csv west.csv --out run
-  koncord fit north.csv south.csv west.csv --out run --force --upsilon 10 --json
-  koncord fit north.csv south.csv --out run --aggregator consensus --epsilon 2 --delta 1e-6 --bound 10
+  koncord fit north.csv south.csv west.csv --out run --force --aggregator fedgem --upsilon 10 --json
+  koncord fit north.csv south.csv --out run --epsilon 2 --delta 1e-6 --bound 10
 """
 # What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
 RECORDED = (
     "clusters",
     "upsilon",
+    "leaf_rows",
     "allow_disclosure",
     "columns",
     "drop",

@@ -45,7 +45,7 @@ EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
   koncord join --invite north.invite --data visits.csv --epsilon 2 --delta 1e-6 --bound 10 --max-runs 3
-  koncord join --invite north.invite --data visits.csv --dry-run --aggregator fedgem
+  koncord join --invite north.invite --data visits.csv --dry-run --aggregator consensus
 """
 
 

@@ -23,13 +23,13 @@ PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
 GIVEN = ("max_components", *ASM_OPTIONS)
 # By the name on the command line: the class, and the parameter that --clusters gives, if it takes one.
 AGGREGATORS = {
+    "consensus": ("Consensus", None),
     "fedgem": ("FedGEM", None),
     "kfed": ("KFed", "n_clusters"),
     "fedkmeans": ("FedKMeans", "n_clusters"),
     "ffcm": ("FFCM", "n_clusters"),
     "spahm": ("SPAHM", None),
     "afcl": ("AFCL", "n_seeds"),
-    "consensus": ("Consensus", None),
 }
 
 
@@ -73,13 +73,22 @@ def add_estimator_options(parser: argparse.ArgumentParser) -> None:
 def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("aggregator")
     group.add_argument(
-        "--aggregator", choices=AGGREGATORS, default="fedgem", help="how the sites agree on clusters (default: fedgem)"
+        "--aggregator",
+        choices=AGGREGATORS,
+        default="consensus",
+        help="how the sites agree on clusters (default: consensus)",
     )
     group.add_argument(
         "--clusters", metavar="K", type=int, help="for kfed, fedkmeans and ffcm: how many; for afcl: at most how many"
     )
     group.add_argument(
         "--upsilon", metavar="U", type=float, help="for fedgem: how far components reach (default: chosen, no labels)"
+    )
+    group.add_argument(
+        "--leaf-rows",
+        metavar="N",
+        type=at_least_one,
+        help="for consensus: rows that each leaf a site reports stands for at least (default: 20)",
     )
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
 
@@ -135,7 +144,7 @@ def add_support_option(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=at_least_one,
         default=1,
-        help="mark clusters with components of fewer sites than this (default: 1)",
+        help="mark clusters with components of fewer sites; consensus sets such leaves aside (default: 1)",
     )
 
 
@@ -213,6 +222,8 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):
         raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
+    if args.leaf_rows is not None and args.aggregator != "consensus":
+        raise ValueError(f"--leaf-rows goes with --aggregator consensus, not {args.aggregator}.")
     if args.allow_disclosure and args.aggregator != "afcl":
         raise ValueError(f"--allow-disclosure goes with --aggregator afcl; {args.aggregator} sends no rows.")
     if args.aggregator == "afcl" and not args.allow_disclosure:
@@ -231,7 +242,8 @@ def aggregator_of(args: argparse.Namespace) -> Any:
     if args.aggregator == "fedgem":
         given["upsilon"] = args.upsilon
     if args.aggregator == "consensus":
-        given["min_support"] = args.min_support
+        given["min_support"] = getattr(args, "min_support", 1)  # a site is not asked for it
+        given |= {} if args.leaf_rows is None else {"min_report": args.leaf_rows}
     if args.aggregator == "afcl":
         given["allow_disclosure"] = True
     return getattr(koncord, name)(**given)

@@ -25,6 +25,8 @@ from koncord.federate.setup import without_small
 from koncord.federate.support import REACH, credible, weak_clusters, with_leaves, without_excess
 from koncord.types import BoolArray, FloatArray, IntArray
 
+# With fewer leaves a site, on average, the floor hides clusters.
+FEW_LEAVES = 3
 # Times that the number of clusters is chosen anew without leaves that too few clients support.
 MOST_CHOICES = 8
 
@@ -195,7 +197,10 @@ class Consensus(Aggregator):
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
         reports: dict[str, Leaves] = dict((yield Report(min_report=self.min_report)))
         if not any(len(each) for each in reports.values()):
-            raise KoncordError(f"No client sent a leaf: each has fewer than {self.min_report} rows.")
+            raise KoncordError(
+                f"No client sent a leaf: each has fewer than {self.min_report} rows. "
+                "A smaller 'min_report' of Consensus (--leaf-rows) lets leaves stand for fewer."
+            )
         agreed = self._agreed(reports, n_features, rng)
         choice, rows = agreed.choice, agreed.rows()
         stable_shares = stabilities(agreed.leaves, agreed.clients, choice, rng)
@@ -216,7 +221,7 @@ class Consensus(Aggregator):
                 "rounds": len(shifts),
                 "shifts": shifts,
                 "labels": "nearest",
-                "notes": notes(agreed, kept, self.max_clusters, self.min_support),
+                "notes": notes(agreed, kept, self),
             },
         )
 
@@ -292,10 +297,15 @@ def set_aside(agreed: Agreed) -> dict[str, int]:
     return {client: n for client, n in unbelieved.items() if n}
 
 
-def notes(agreed: Agreed, kept: BoolArray, max_clusters: int, min_support: int) -> list[str]:
+def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
     said, chosen = [], agreed.choice.chosen.n_clusters
-    if 1 < chosen == max_clusters:
-        said.append(f"The number of clusters is the largest that was looked at, {max_clusters}: there may be more.")
+    if 1 < chosen == by.max_clusters:
+        said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")
+    if len(agreed.leaves) < FEW_LEAVES * len(np.unique(agreed.clients)):
+        said.append(
+            f"Sites reported {len(agreed.leaves) / len(np.unique(agreed.clients)):.1f} leaves on average, which hides "
+            f"clusters of few rows: where sites may tell more, leaves of fewer than {by.min_report} rows find them."
+        )
     if not kept.all():
         said.append(
             f"{chosen} clusters were chosen; {int((~kept).sum())} of them held no rows that a client could tell of "
@@ -305,7 +315,7 @@ def notes(agreed: Agreed, kept: BoolArray, max_clusters: int, min_support: int) 
     if unbelieved:
         whose = ", ".join(f"{n} of {client}" for client, n in unbelieved.items())
         said.append(
-            f"Leaves of clusters that fewer than {min_support} sites support were set aside before the number of "
+            f"Leaves of clusters that fewer than {by.min_support} sites support were set aside before the number of "
             f"clusters was chosen: {whose}."
         )
     return said

@@ -17,7 +17,7 @@ from koncord.estimate.asm import ASM
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.silhouette import nearest
 from koncord.federate import setup
-from koncord.federate.fedgem import FedGEM
+from koncord.federate.consensus import Consensus
 from koncord.federate.inprocess import InProcess
 from koncord.federate.link import Asked, Outcome, run_rounds
 from koncord.federate.missing import Roster
@@ -36,7 +36,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     estimator : phase-1 estimator, fitted at every site on its own rows; default `ASM()`
-    aggregator : phase 2, exchanges parameters and finds the global clusters; default `FedGEM()`
+    aggregator : phase 2, exchanges parameters and finds the global clusters; default `Consensus()`, with `min_support`
     standardize : bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone
     random_state : seed; the same seed gives the same result in whatever order named sites are given
     min_report : rows that every mean, sum and count a site sends stands for at least; what stands for fewer is withheld
@@ -86,9 +86,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
         estimator = ASM() if self.estimator is None else self.estimator
-        aggregator = FedGEM() if self.aggregator is None else self.aggregator
         min_report = check_count("min_report", self.min_report, owner=self)
         min_support = check_count("min_support", self.min_support, owner=self)
+        aggregator = Consensus(min_support=min_support) if self.aggregator is None else self.aggregator
         if self.privacy is not None and self.standardize:
             raise ValueError(
                 "'standardize' of FederatedClustering must be False with a privacy budget: columns are brought to one "
