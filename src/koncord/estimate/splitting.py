@@ -294,7 +294,7 @@ class CentredRows:
             return
         first = np.zeros(d + 2)
         for columns, share in self.pieces(b):
-            first += columns @ (share >= 0.5)
+            first += columns @ (share >= 0.5).astype(np.float64)
         node.rows[:] = np.concatenate([node.rows[is_first], node.rows[~is_first]])
         children = []
         for rows, moment, square in (

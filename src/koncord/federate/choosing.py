@@ -36,10 +36,11 @@ MOST_LEAVES = 1500
 NULL_ROWS, NULL_ROWS_A_LEAF = 20_000, 3
 # In how many draws, and their rows; and how many more where it is in doubt whether there is more than one cluster.
 DRAWS, DRAWN_ROWS = (3, 8), 16_000
-MORE_DRAWS, MORE_ROWS = (3, 10), 30_000
-# How many times the chance of a draw of the Gaussian the leaves must show to be several clusters; what is in doubt.
+MORE_DRAWS, MORE_ROWS = (3, 5), 15_000
+# How many times the chance of a draw of the Gaussian the leaves must show to be several clusters; what is in doubt, and
+# what is still in doubt after more draws.
 TIMES_CHANCE = 3.0
-IN_DOUBT = (2.0, 4.0)
+IN_DOUBT = ((2.0, 4.0), (2.3, 3.6))
 # Leaves cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as good.
 SHARE_OF_GAP = 0.1
 STABILITY_DRAWS = 10
@@ -95,9 +96,10 @@ def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clus
     null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
     null = gaussian.drawn(rng, null_ks, DRAWS, DRAWN_ROWS)
     candidates = null.compared(values)
-    if IN_DOUBT[0] < times_chance(candidates, null) < IN_DOUBT[1]:
-        null = null.and_more(gaussian.drawn(rng, null_ks, MORE_DRAWS, MORE_ROWS))
-        candidates = null.compared(values)
+    for low, high in IN_DOUBT:
+        if low < times_chance(candidates, null) < high:
+            null = null.and_more(gaussian.drawn(rng, null_ks, MORE_DRAWS, MORE_ROWS))
+            candidates = null.compared(values)
     chosen, runner_up = best_of(candidates, null, slack)
     missing = beside(chosen.n_clusters, ks)
     if missing:
