@@ -8,6 +8,7 @@ Rounds of sums and counts by nearest center then bring the centers to where the 
 
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -79,15 +80,15 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
 # --- server steps ---
 
 
-def moved(centers: FloatArray, replies: Replies, reach: float | None = None) -> FloatArray:
+def moved(centers: FloatArray, replies: Replies, *, reach: float = inf, min_support: int = 1) -> FloatArray:
     """Means of the rows that clients told of; a center of which nobody did stays where it is.
 
-    With a `reach`, sums that no rows so near to their center can have do not count (see `koncord.federate.support`).
+    With a support of two or more, what is not credible does not count (see `koncord.federate.support`).
     """
     counts = np.array([up.counts for up in replies.values()])
     sums = np.array([up.sums for up in replies.values()])
-    if reach is not None:
-        believed = credible(counts, sums, centers, reach)
+    if min_support > 1:
+        believed = credible(counts, sums, centers, reach=reach, min_support=min_support)
         sums = sums * (believed / np.maximum(counts, 1))[:, :, None]
         counts = believed
     total = counts.sum(axis=0)[:, None]
@@ -141,8 +142,8 @@ class Consensus(Aggregator):
         is as good, and the gap statistic decides among such
     tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
     min_support : sites that a cluster needs leaves of to be believed. With 2 or more, one lying site can do less harm:
-        leaves of clusters with fewer sites are set aside and the choice is made anew, no site counts for more than all
-        others together, and sums of rows that cannot be are not counted. What a single honest site holds goes too
+        leaves of clusters with fewer sites are set aside and the choice is made anew, no site counts for more rows than
+        so many sites have, and sums of rows that cannot be are not counted. What a single honest site holds goes too
 
     Examples
     --------
@@ -227,7 +228,7 @@ class Consensus(Aggregator):
 
     def _agreed(self, reports: Mapping[str, Leaves], n_features: int, rng: np.random.Generator) -> Agreed:
         """A choice; anew without the leaves of clusters that too few clients support, as long as there are such."""
-        heard = reports if self.min_support == 1 else without_excess(reports)
+        heard = reports if self.min_support == 1 else without_excess(reports, self.min_support)
         believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
         for last in reversed(range(MOST_CHOICES)):
             kept = with_leaves(heard, believed)
@@ -252,15 +253,14 @@ class Consensus(Aggregator):
         `rows` holds what each client last told of its rows by center, and is kept up to date.
         """
         centers, within = agreed.centers(), agreed.within()
-        still, reach = self.tol * within, None if self.min_support == 1 else REACH * within
         shifts: list[float] = []
-        while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > still):
+        while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
             replies = yield Refine(centers=centers, min_report=self.min_report)
             replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
             if not replies:
                 break
             rows |= {client: up.counts for client, up in replies.items()}
-            before, centers = centers, moved(centers, replies, reach)
+            before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.min_support)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
         return centers, shifts

@@ -3,7 +3,7 @@
 A client that keeps to the protocol can still tell what it likes: leaves far from everybody's, which two groups so far
 apart would explain best of all; more rows than all others together; sums of rows that are none. With a support of two
 or more, leaves that only a few clients have are set aside before the number of clusters is chosen, no client counts for
-more than all others together, and a sum of rows must be one that rows nearest to that center can have.
+more rows than as many clients have, and a sum of rows must be one that rows nearest to that center can have.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ from koncord.types import BoolArray, FloatArray, IntArray
 REACH = 2.0
 
 
-def without_excess(reports: Mapping[str, Leaves]) -> dict[str, Leaves]:
-    """The reports, where the client with most rows counts for no more of them than all others have together."""
+def without_excess(reports: Mapping[str, Leaves], min_support: int) -> dict[str, Leaves]:
+    """The reports, where no client counts for more rows than `min_support` clients have."""
     totals = {client: int(leaves.counts.sum()) for client, leaves in reports.items()}
-    largest = max(totals, key=lambda client: totals[client])
-    others = sum(totals.values()) - totals[largest]
-    if not 0 < others < totals[largest]:
-        return dict(reports)
-    return {**reports, largest: scaled(reports[largest], others / totals[largest])}
+    most = sorted(totals.values(), reverse=True)[:min_support][-1]
+    return {
+        client: scaled(leaves, most / totals[client]) if 0 < most < totals[client] else leaves
+        for client, leaves in reports.items()
+    }
 
 
 def scaled(leaves: Leaves, share: float) -> Leaves:
@@ -58,11 +58,11 @@ def with_leaves(reports: Mapping[str, Leaves], believed: Mapping[str, BoolArray]
     return kept
 
 
-def credible(counts: IntArray, sums: FloatArray, centers: FloatArray, reach: float) -> IntArray:
+def credible(counts: IntArray, sums: FloatArray, centers: FloatArray, *, reach: float, min_support: int) -> IntArray:
     """Counts (n_clients, k) without those whose sums (n_clients, k, d) rows nearest to that center cannot have.
 
     The rows nearest to a center fill a convex cell, so their mean is nearest to it too; nor do they lie far away. And
-    no client counts for more of a center than all others together, if others have rows of it.
+    no client counts for more rows of a center than `min_support` clients have, if so many have any.
     """
     n_clients, k = counts.shape
     means = sums / np.maximum(counts, 1)[:, :, None]
@@ -70,5 +70,5 @@ def credible(counts: IntArray, sums: FloatArray, centers: FloatArray, reach: flo
     gaps = means - centers
     is_credible = (cells == np.arange(k)) & (np.vecdot(gaps, gaps) <= reach**2)
     believed = np.where(is_credible, counts, 0)
-    others = believed.sum(axis=0) - believed
-    return np.where(others > 0, np.minimum(believed, others), believed)
+    most = np.sort(believed, axis=0)[::-1][:min_support][-1]
+    return np.where(most > 0, np.minimum(believed, most), believed)
