@@ -24,6 +24,7 @@ import koncord
 
 N_FEATURES, N_CLUSTERS, HELD, ROWS = 20, 12, 3, 500
 AGGREGATORS = {
+    "consensus": koncord.Consensus,
     "fedgem": lambda: koncord.FedGEM(upsilon=10),
     "fedkmeans": lambda: koncord.FedKMeans(N_CLUSTERS),
     "kfed": lambda: koncord.KFed(N_CLUSTERS),
