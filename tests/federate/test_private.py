@@ -368,9 +368,10 @@ def test_noisy_counts_are_made_whole_and_fit_the_number_of_rows(counts, total):
 def test_cells_become_leaves_that_keep_counts_means_and_scatter():
     cells = Cells(counts=np.array([95, 10, 41]), means=CENTERS[:3], scatters=np.array([9.5, 1.0, 8.2]))
     leaves = leaves_of(cells, 20)
-    assert leaves.counts.tolist() == [24, 24, 24, 23, 21, 20]
-    assert leaves.means.tolist() == [*[CENTERS[0].tolist()] * 4, *[CENTERS[2].tolist()] * 2]
-    assert leaves.scatters.sum() == pytest.approx(9.5 + 8.2)
+    assert leaves.counts.tolist() == [95, 41]
+    assert leaves.means.tolist() == CENTERS[[0, 2]].tolist()
+    assert leaves.scatters.tolist() == [9.5, 8.2]
+    assert leaves.spread.sum() == pytest.approx(9.5 + 8.2)
     assert scaled_down(cells, 73).counts.tolist() == [47, 5, 20]
     assert len(leaves_of(cells, 100)) == 0
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from koncord.federate.leaves import MOST_LEAVES, Leaves
+from koncord.federate.leaves import Leaves
 from koncord.federate.private.budget import N_PASSES
 from koncord.federate.private.mechanism import Ball, Mechanism, NoisySums
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -103,20 +103,13 @@ def at_most(counts: Any, most: int) -> IntArray:
 
 
 def leaves_of(cells: Cells, least: int) -> Leaves:
-    """Each cell as leaves of about `least` rows that all lie at its mean, for nothing is known of what is inside.
-
-    The server compares leaves with those of one Gaussian that is taken apart as finely.
-    """
+    """Each cell of at least `least` rows as a leaf."""
+    kept = cells.counts >= max(least, 1)
     d = cells.means.shape[1]
-    size = max(least, int(cells.counts.sum()) // MOST_LEAVES)
-    n_leaves = cells.counts // size
-    own = np.repeat(np.arange(len(cells)), n_leaves)
-    place = np.arange(len(own)) - np.repeat(np.cumsum(n_leaves) - n_leaves, n_leaves)  # within its cell
-    whole, rest = np.divmod(cells.counts[own], n_leaves[own])
-    scatters = cells.scatters[own] / n_leaves[own]
+    scatters = cells.scatters[kept]
     return Leaves(
-        counts=whole + (place < rest),
-        means=cells.means[own],
+        counts=cells.counts[kept],
+        means=cells.means[kept],
         scatters=scatters,
         spread=np.full(d, scatters.sum() / d),
         axes=np.empty((0, d)),
