@@ -339,6 +339,7 @@ def test_a_floor_as_large_as_a_table_leaves_one_leaf_a_site_and_an_answer():
     outcome, heard = drive(Consensus(min_report=60), tables)
     assert all(len(leaves) == 1 for leaves in heard[0].values())
     assert 1 <= len(outcome.centers) <= 4
+    assert "1.0 leaves on average" in outcome.info["notes"][0]
 
 
 # --- clients come and go ---

@@ -303,8 +303,8 @@ def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")
     if len(agreed.leaves) < FEW_LEAVES * len(np.unique(agreed.clients)):
         said.append(
-            f"Sites reported {len(agreed.leaves) / len(np.unique(agreed.clients)):.1f} leaves on average, which hides "
-            f"clusters of few rows: where sites may tell more, leaves of fewer than {by.min_report} rows find them."
+            f"Sites reported {len(agreed.leaves) / len(np.unique(agreed.clients)):.1f} leaves on average, which may "
+            f"hide clusters of few rows: leaves of fewer than {by.min_report} rows, where sites allow them, would tell."
         )
     if not kept.all():
         said.append(
