@@ -25,33 +25,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 
 from koncord import ASM, Consensus, FederatedClustering, FedGEM, KnownCounts
-from koncord.data import load, partition
 from koncord.estimate.asm import MNIST_MERGE_FACTORS
 from koncord.estimate.silhouette import nearest
 from koncord.federate.choosing import ONE_CLUSTER, WARD, Candidate, Choice, grid, judged, labelings, put_together
 from koncord.federate.consensus import Refine, Report, refine
 from koncord.federate.leaves import Leaves, axes_of, stacked
 from koncord.federate.lloyd import means_by_label
+from koncord.reproduce import protocol
 from koncord.reproduce.execute import versions
+from koncord.reproduce.protocol import Setting
 from koncord.reproduce.rows import DONE, Row, Run
+from koncord.reproduce.runner import Table, deal_for, table_for
 from koncord.reproduce.store import Store
 
-# Clients, share of held-out rows, upsilon of FedGEM (None: chosen without labels), whether columns are standardised.
-SETS: Mapping[str, tuple[int, float, float | None, bool]] = {
-    "waveform": (5, 0.3, 10, True),
-    "abalone": (5, 0.3, 5000, True),
-    "frog_species": (5, 0.3, 1e5, True),
-    "frog_genus": (5, 0.3, 1e5, True),
-    "mnist": (100, 0.3, 2, False),
-    "fmnist": (100, 0.3, 300, False),
-    "emnist": (25, 0.5, 2, False),
-    "cifar10": (100, 0.3, 10, False),
-    "digits": (10, 0.3, None, False),
-}
+# The paper's sets as `koncord reproduce` uses them, and one of our own.
+SETS: Mapping[str, Setting] = {**protocol.SETS, "digits": Setting(n_clients=10, upsilons=())}
+# Of the several upsilons of the paper, one; on digits it is chosen without labels.
+UPSILON = {"waveform": 10.0, "abalone": 5000.0, "frog_species": 1e5, "frog_genus": 1e5}
 HELD_BACK_SETS, HELD_BACK_SEEDS = ("digits",), range(47, 52)
 METHODS = ("consensus", "asm-s", "oracle")
 FLOORS = (5, 10, 20, 40, 80, 160)
@@ -63,18 +55,15 @@ SYNTHETIC_K, SYNTHETIC_D, SHAPES = (1, 2, 6, 15, 30), (2, 8, 16), ("round", "str
 
 
 @cache
-def table(name: str) -> tuple[Any, Any]:
-    data = load(name)
-    return StandardScaler().fit_transform(data.X) if SETS[name][3] else data.X, data.y
+def table(name: str) -> Table:
+    return table_for(name, SETS[name])
 
 
 def dealt(name: str, regime: str, seed: int) -> tuple[list[Any], list[Any], Any, Any]:
     """Tables and classes of the clients, and those of the held-out rows."""
-    X, y = table(name)
-    n_clients, share, _, _ = SETS[name]
-    rows, held = train_test_split(np.arange(len(y)), test_size=share, stratify=y, random_state=seed)
-    parts = [rows[part] for part in partition(y[rows], n_clients, regime, seed)]
-    return [X[part] for part in parts], [y[part] for part in parts], X[held], y[held]
+    made = deal_for(table(name), SETS[name], regime, seed)
+    X, y = made.data.X, made.data.y
+    return [X[part] for part in made.parts], [y[part] for part in made.parts], X[made.test], y[made.test]
 
 
 def synthetic(k: int, d: int, shape: str, draw: int) -> tuple[list[Any], list[Any]]:
@@ -135,7 +124,7 @@ def run_real(run: Run) -> dict[str, Any]:
         estimator = ASM()
     else:
         estimator = KnownCounts(1)  # Consensus does not use phase 1
-    upsilon = SETS[run.dataset][2]
+    upsilon = UPSILON.get(run.dataset, SETS[run.dataset].upsilon)
     aggregator = VARIANTS[run.method]() if run.method.startswith("consensus") else FedGEM(upsilon=upsilon)
     model, cost = fitted(estimator, aggregator, tables, run.seed)
     ari = float(adjusted_rand_score(y, model.predict(X)))

@@ -7,9 +7,10 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+from every_aggregator import every_aggregator
 from sklearn.base import clone
 
-from koncord import AFCL, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KFed, KnownCounts
+from koncord import AFCL, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KnownCounts
 from koncord.errors import BadReply, DisclosureRefused, KoncordError, MessageError, TooFewSites
 from koncord.federate import afcl, fedgem, fedkmeans, ffcm, guard, kfed, limits, setup, spahm
 from koncord.federate.guard import MOST_ANSWERS, ReplyGuard, aggregators, reply_to
@@ -21,18 +22,7 @@ from koncord.report.federation import notes_of
 
 K, D = 3, 2
 CENTERS = 9.0 * np.array([[0, 0], [1, 0], [0, 1]])
-AGGREGATORS = {
-    "fedgem": FedGEM(upsilon=2, n_rounds=3),
-    "fedgem, upsilon open": FedGEM(n_rounds=3),
-    "fedgem, released": FedGEM(upsilon=2, n_rounds=5, variant="released"),
-    "consensus": Consensus(1),
-    "kfed": KFed(K),
-    "fedkmeans": FedKMeans(K, n_rounds=4),
-    "ffcm avg1": FFCM(K, max_rounds=4),
-    "ffcm avg2": FFCM(K, averaging="avg2", max_rounds=4),
-    "spahm": SPAHM(),
-    "afcl": AFCL(2 * K, allow_disclosure=True, n_rounds=4),
-}
+AGGREGATORS = every_aggregator(K, leaf_rows=1)
 SENDS_NO_ROWS = [name for name in AGGREGATORS if name != "afcl"]
 
 

@@ -1,7 +1,6 @@
 """``koncord fit FILE FILE ...``: both phases, one file a site; the model, the labels and the page."""
 
 import argparse
-import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +25,7 @@ from koncord.cli.options import (
     estimator_of,
     table_of,
 )
-from koncord.cli.output import as_json
+from koncord.cli.output import as_json, record_of
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -181,12 +180,10 @@ def federate(
     With `ledgers`, every site appends to a ledger of its own in that folder.
     """
     from koncord._threads import one_thread
-    from koncord.federate import setup
     from koncord.federate.inprocess import InProcess
     from koncord.federate.ledger import Ledger, ledger_file
     from koncord.federate.site import Site
     from koncord.model.clustering import run_federation, settings_of
-    from koncord.report.runrecord import RunRecord
 
     began = perf_counter()
     run_name = started.isoformat(timespec="seconds")
@@ -220,17 +217,16 @@ def federate(
             settings=settings_of(estimator, aggregator),
             min_support=min_support,
         )
-    record = RunRecord(
+    record = record_of(
+        link,
+        aggregator,
+        began=began,
         started=run_name,
-        seconds=round(perf_counter() - began, 6),
         estimator=names[0],
         aggregator=names[1],
         is_standardized=is_standardized,
         options=options,
         files=files,
-        sends=(*setup.SENDS, *aggregator.sends),
-        departures=tuple(link.departures),
-        versions={"python": platform.python_version()},
     )
     return model, record
 

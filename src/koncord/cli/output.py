@@ -1,12 +1,18 @@
-"""Where results go: JSON for machines, files that are either whole or not there."""
+"""Where results go: JSON for machines, the record of a run, files that are either whole or not there."""
 
 import json
 import os
+import platform
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koncord.federate.packed import PackedLink
+    from koncord.report.runrecord import RunRecord
 
 
 def as_json(record: Mapping[str, Any]) -> str:
@@ -28,6 +34,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not isfinite(value):
         return None
     return value
+
+
+def record_of(link: "PackedLink", method: Any, /, *, began: float, **told: Any) -> "RunRecord":
+    """The record of a federation over `link` by the aggregator `method`, from the clock's `began` until now."""
+    from koncord.federate import setup
+    from koncord.report.runrecord import RunRecord
+
+    return RunRecord(
+        seconds=round(perf_counter() - began, 6),
+        sends=(*setup.SENDS, *method.sends),
+        departures=tuple(link.departures),
+        versions={"python": platform.python_version()},
+        **told,
+    )
 
 
 def check_output_file(option: str, path: Path, suffix: str) -> None:

@@ -1,7 +1,6 @@
 """``koncord run``: a federation over the sites that joined."""
 
 import argparse
-import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from koncord.cli.options import (
     check_estimator_options,
     names,
 )
-from koncord.cli.output import as_json
+from koncord.cli.output import as_json, record_of
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
@@ -206,7 +205,6 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
 
     from koncord._threads import one_thread
     from koncord.estimate.named import estimator_named
-    from koncord.federate import setup
     from koncord.federate.checkpoint import FileJournal
     from koncord.federate.flower.link import Relay
     from koncord.model.clustering import run_federation, settings_of
@@ -214,7 +212,6 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.network.watching import Watched
     from koncord.report.federation import as_record, as_text
     from koncord.report.runfolder import MODEL, PAGE, RECORD, write_report
-    from koncord.report.runrecord import RunRecord
 
     began = perf_counter()
     aggregator = aggregator_of(args)
@@ -243,17 +240,16 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 settings=settings_of(estimator, aggregator),
                 min_support=args.min_support,
             )
-    record = RunRecord(
+    record = record_of(
+        link,
+        aggregator,
+        began=began,
         started=settings["started"],
-        seconds=round(perf_counter() - began, 6),
         estimator=args.estimator,
         aggregator=args.aggregator,
         is_standardized=args.standardize,
         options=options_given(args),
         files=dict.fromkeys(model.sites, "at the site"),
-        sends=(*setup.SENDS, *aggregator.sends),
-        departures=tuple(link.departures),
-        versions={"python": platform.python_version()},
     )
     model.save(args.out / MODEL)
     record.save(args.out / RECORD)

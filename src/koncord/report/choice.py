@@ -186,8 +186,8 @@ def clusters(model: GlobalModel) -> str:
     return paragraph(
         "Stability: half of the sites, drawn at random ten times, are clustered on their own into as many clusters; "
         "the value is the share of rows that a cluster has in common with its nearest counterpart. Near 1, the same "
-        "cluster is found whoever takes part; below 0.5 it dissolves. A site supports a cluster if a leaf it reported "
-        "lies in it."
+        "cluster is found whoever takes part; below 0.5 it dissolves. A site supports a cluster if a leaf, "
+        "a piece of its rows that it reported, lies in it."
     ) + table(
         "How stable each cluster is, and the sites that support it",
         [Column(head="cluster", is_text=True), Column(head="stability"), Column(head="sites")],

@@ -40,6 +40,7 @@ from koncord.reproduce.protocol import (
     QUARTER_SEED,
     SETS,
     SWEEP,
+    Setting,
     aggregator,
     phase_1,
     pooled_grid,
@@ -75,8 +76,12 @@ class Table:
 
 @cache
 def table(dataset: str) -> Table:
+    return table_for(dataset, SETS[dataset])
+
+
+def table_for(dataset: str, setting: Setting) -> Table:
     data = load(dataset)
-    X = StandardScaler().fit_transform(data.X) if SETS[dataset].is_standardised else data.X
+    X = StandardScaler().fit_transform(data.X) if setting.is_standardised else data.X
     return Table(X=X, y=data.y)
 
 
@@ -91,8 +96,12 @@ def quarter(dataset: str) -> Table:
 
 def split(data: Table, dataset: str, seed: int) -> tuple[IntArray, IntArray]:
     """Training and test rows, stratified by class."""
+    return split_for(data, SETS[dataset], seed)
+
+
+def split_for(data: Table, setting: Setting, seed: int) -> tuple[IntArray, IntArray]:
     rows = np.arange(len(data.y))
-    train, test = train_test_split(rows, test_size=SETS[dataset].test_share, stratify=data.y, random_state=seed)
+    train, test = train_test_split(rows, test_size=setting.test_share, stratify=data.y, random_state=seed)
     return train, test
 
 
@@ -116,9 +125,12 @@ class Dealt:
 @lru_cache(maxsize=64)
 def deal(dataset: str, regime: str, seed: int) -> Dealt:
     """The clients of one seed, the same for every method."""
-    data = table(dataset)
-    train, test = split(data, dataset, seed)
-    parts = [train[part] for part in partition(data.y[train], SETS[dataset].n_clients, regime, seed)]
+    return deal_for(table(dataset), SETS[dataset], regime, seed)
+
+
+def deal_for(data: Table, setting: Setting, regime: str, seed: int) -> Dealt:
+    train, test = split_for(data, setting, seed)
+    parts = [train[part] for part in partition(data.y[train], setting.n_clients, regime, seed)]
     return Dealt(data=data, test=test, parts=parts)
 
 
