@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit network-test network-test-short reproduce-check lock docs figures bench-phase1 bench-phase2 clean
+.PHONY: demo test lint unit wheel-test network-test network-test-short reproduce-check lock docs figures bench-phase1 bench-phase2 clean
 
 demo: $(READY)
 	$(BIN)/koncord demo
@@ -19,6 +19,9 @@ lint: $(READY)
 
 unit: $(READY)
 	$(BIN)/pytest -n 2
+
+wheel-test: $(READY) ## the bare wheel in an empty environment: help, demo, fit, and what needs an extra says so
+	$(BIN)/python scripts/check_wheel.py
 
 network-test: $(READY) ## a coordinator and sites as processes of their own: TLS, faults, refusals, namespaces
 	$(BIN)/pytest -m network tests/network

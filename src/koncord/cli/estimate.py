@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from koncord._extras import require
 from koncord._progress import report, reporting
 from koncord.cli.options import (
     add_estimator_options,
@@ -17,7 +18,6 @@ from koncord.cli.options import (
 )
 from koncord.cli.output import as_json, check_output_file, write_whole
 from koncord.cli.progress import ProgressBar
-from koncord.errors import MissingExtra
 
 NAME = "estimate"
 SUMMARY = "how many components one table holds, with no labels and no count"
@@ -95,9 +95,5 @@ def run(args: argparse.Namespace) -> None:
 
 def figures_module() -> Any:
     """The figures, or one sentence on how to install what they need."""
-    try:
-        return import_module("koncord.report.figures")
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "matplotlib":
-            raise
-        raise MissingExtra("--plot", "report") from error
+    require("report", "--plot")
+    return import_module("koncord.report.figures")

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koncord._extras import require
 from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
 
@@ -44,6 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    require("flower", "koncord invite")
     from koncord.network.places import INSECURE, Coordinator, Invitation, check_site_name
     from koncord.network.processes import say
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koncord._extras import require
 from koncord.cli.options import (
     add_aggregator_options,
     add_estimator_options,
@@ -94,6 +95,8 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         check_estimator_options(args)
         check_aggregator_options(args)
+    else:
+        require("flower", "koncord join")
     from koncord.network.places import Invitation
 
     invitation = Invitation.load(args.invite)

@@ -4,13 +4,13 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from koncord._extras import require
 from koncord.cli.output import as_json
-from koncord.errors import KoncordError, MissingExtra
+from koncord.errors import KoncordError
 
 if TYPE_CHECKING:
     from koncord.reproduce.claims import Claim
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
         show_list(names, args)
         return
     wanted = wanted_runs(names, args)
-    check_extra()
+    require("reproduce", "koncord reproduce")
     from koncord.reproduce.page import write
 
     known: dict[Run, Row] = {}
@@ -181,12 +181,6 @@ def show_list(names: Sequence[str], args: argparse.Namespace) -> None:
     for item in listed:
         print(f"{item['name']:<21}{item['runs']:>5} runs, about {how_long(item['seconds']):<7} {item['title']}")
     print(f"\nTogether {len(together)} runs, as tables share them, about {how_long(seconds)} with --jobs {args.jobs}.")
-
-
-def check_extra() -> None:
-    """Say what is not installed before hours of work, not after them."""
-    if find_spec("pebble") is None or find_spec("matplotlib") is None:
-        raise MissingExtra("koncord reproduce", "reproduce")
 
 
 def to_make(wanted: "Iterable[Run]", known: "Mapping[Run, Row]", again: Iterable[str]) -> "list[Run]":

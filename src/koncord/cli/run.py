@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
+from koncord._extras import require
 from koncord.cli.options import (
     GIVEN,
     add_aggregator_options,
@@ -128,6 +129,7 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(
                 f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
             )
+    require("flower", "koncord run")
     from koncord.cli.invite import check_running
     from koncord.errors import KoncordError
     from koncord.network.places import INSECURE, Coordinator
@@ -155,7 +157,7 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
     from secrets import token_hex
 
     from koncord.errors import KoncordError
-    from koncord.network.certificates import write_private
+    from koncord.network.files import write_private
     from koncord.report.runfolder import check_folder
 
     target = check_folder("--out", args.out, replaces=False)

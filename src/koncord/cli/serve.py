@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koncord._extras import require
 from koncord.cli.options import flag, names
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def add_folder_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    require("flower", "koncord serve")
     from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
     from koncord.network.serving import serving

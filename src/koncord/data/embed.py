@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koncord._extras import require
 from koncord._progress import report
 from koncord._validation import check_count
 from koncord.data.files import NUMBERS, counted, listed, shown, suggestion, without_pickle
-from koncord.errors import KoncordError, MissingExtra, TableArgumentError, TableError
+from koncord.errors import KoncordError, TableArgumentError, TableError
 
 Images = NDArray[Any]
 Embedded = NDArray[np.float32]
@@ -108,12 +109,9 @@ def embed(
 
 def torch_module() -> Any:
     """PyTorch, or one sentence on how to install it."""
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "torch":
-            raise
-        raise MissingExtra("An embedding", "embed") from error
+    require("embed", "An embedding")
+    import torch
+
     return torch
 
 

@@ -3,7 +3,6 @@
 Private keys are in files that only their owner can read.
 """
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -14,6 +13,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from koncord.network.files import write_private
 
 VALID_FOR = timedelta(days=3650)
 CLOCKS_DIFFER = timedelta(days=1)  # a site whose clock is behind accepts a certificate of today
@@ -97,12 +98,3 @@ def site_key() -> tuple[bytes, bytes]:
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that nobody else may read, not even for a moment."""
-    partial = path.with_name(f".{path.name}.part")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-    partial.replace(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from koncord.errors import KoncordError
-from koncord.network.certificates import write_authority, write_private
+from koncord.network.files import write_private
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
 VERSION = 1
@@ -72,6 +72,8 @@ class Coordinator:
         for inner in (self.flower_home, self.logs, self.folder / "sites"):
             inner.mkdir(exist_ok=True)
         if not self.is_insecure:
+            from koncord.network.certificates import write_authority  # brings cryptography, which only this needs
+
             write_authority(self.folder, self.hosts)
         settings = {
             "format": COORDINATOR_FORMAT,

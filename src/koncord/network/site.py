@@ -31,7 +31,7 @@ from koncord.federate.private import Budget, check_private_form
 from koncord.federate.site import Site
 from koncord.federate.wire import unpack
 from koncord.model.globalmodel import GlobalModel
-from koncord.network.certificates import write_private
+from koncord.network.files import write_private
 from koncord.network.places import Invitation
 from koncord.report.assignments import as_csv, assign
 from koncord.types import FloatArray

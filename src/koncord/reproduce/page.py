@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from koncord.errors import MissingExtra
+from koncord._extras import require
 from koncord.report import markup
 from koncord.report.page import POLICY
 from koncord.report.style import CSS
@@ -166,10 +166,9 @@ def drawn(report: Report) -> dict[str, tuple[bytes, bytes]]:
 
 
 def figures_of(report: Report) -> "dict[str, Figure]":
-    try:
-        from koncord.reproduce.figures import FIGURES
-    except ModuleNotFoundError as error:
-        raise MissingExtra("koncord reproduce", "reproduce") from error
+    require("reproduce", "koncord reproduce")
+    from koncord.reproduce.figures import FIGURES
+
     names = [figure for name in report.names for figure in OUTPUTS[name].figures]
     made = ((name, FIGURES[name].draw(report.found)) for name in names)
     return {name: figure for name, figure in made if figure is not None}

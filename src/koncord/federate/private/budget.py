@@ -8,14 +8,14 @@ releases that were chosen one after the other add up, and OpenDP turns their sum
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from koncord._extras import require
 from koncord._validation import check_count, check_number
-from koncord.errors import BudgetSpent, MissingExtra
+from koncord.errors import BudgetSpent
 from koncord.types import IntArray
 
 # Kinds of releases, and how the budget is shared: a release of each kind costs in these proportions.
@@ -54,8 +54,7 @@ class Budget:
         check_number("center", self.center, owner=self, least=-np.inf)
         if self.rounds is not None:
             check_count("rounds", self.rounds, owner=self, least=0)
-        if find_spec("opendp") is None:
-            raise MissingExtra("A privacy budget", "privacy")
+        require("privacy", "A privacy budget")
 
     def told(self) -> dict[str, Any]:
         """The budget for a reader, as JSON values."""
@@ -139,9 +138,7 @@ def vectors() -> tuple[Any, Any]:
 
 
 def opendp() -> Any:
-    try:
-        import opendp.prelude as dp
-    except ImportError as error:
-        raise MissingExtra("A privacy budget", "privacy") from error
+    import opendp.prelude as dp
+
     dp.enable_features("contrib")
     return dp

@@ -1,0 +1,77 @@
+"""Who did not install an optional part of koncord is told which, and how. `make wheel-test` asks a real wheel."""
+
+import runpy
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from koncord._extras import MODULES
+
+ROOT = Path(__file__).parents[1]
+NEEDS = runpy.run_path(str(ROOT / "scripts" / "check_wheel.py"), run_name="imported")["NEEDS"]
+# An interpreter that finds no module of any extra.
+BARE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] in ABSENT else super().find_spec(name, path, target)
+
+ABSENT = {absent}
+sys.meta_path = [Without if finder is PathFinder else finder for finder in sys.meta_path]
+from koncord.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def bare(folder, arguments):
+    """One command without any extra, in this folder."""
+    program = BARE.replace("{absent}", repr({name for names in MODULES.values() for name in names}))
+    command = [sys.executable, "-c", program, *arguments.split()]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the tables that the commands name."""
+    folder = tmp_path_factory.mktemp("bare")
+    sites = folder / "koncord-demo" / "sites"
+    sites.mkdir(parents=True)
+    for at in (1, 2):
+        rows = np.random.default_rng(at).normal(size=(60, 2))
+        np.savetxt(sites / f"site-{at}.csv", rows, delimiter=",", header="a,b", comments="")
+    np.savez(folder / "images.npz", X=np.zeros((4, 8, 8)))
+    return folder
+
+
+@pytest.mark.parametrize("arguments", NEEDS)
+def test_a_command_without_its_extra_says_in_one_line_what_to_install(arguments, folder):
+    done = bare(folder, arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("koncord: ")
+    assert done.stderr.endswith(f" needs an optional part of koncord: pip install 'koncord[{NEEDS[arguments]}]'.\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_a_site_would_send_is_shown_without_any_extra(folder):
+    invitation = '{"format": "koncord-invite", "version": 1, "site": "north", "address": "fed.example.org:8443", '
+    (folder / "north.invite").write_text(invitation + '"authority": "", "key": "", "is_insecure": false}')
+    table = "koncord-demo/sites/site-1.csv"
+    done = bare(folder, f"join --invite north.invite --data {table} --dry-run --estimator xmeans")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Nothing was sent." in done.stdout
+
+
+def test_every_extra_is_known_by_the_modules_it_installs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = {
+        extra: tuple(requirement.split(">")[0] for requirement in requirements)
+        for extra, requirements in project["optional-dependencies"].items()
+    }
+    assert asked == MODULES
