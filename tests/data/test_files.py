@@ -210,6 +210,21 @@ def test_the_table_of_an_npz_file_is_found(write, content, array, expected):
     assert np.array_equal(read_table(write("t.npz", content), array=array).X, expected)
 
 
+def test_a_column_to_drop_may_be_missing_where_the_caller_says_so(write):
+    path = write("t.csv", "a,b\n1,2\n")
+    table = read_table(path, drop=["b", "c"], may_lack=True)
+    assert (table.columns, table.dropped) == (("a",), ("b",))
+
+
+def test_integers_that_floats_round_are_named(write):
+    large, null = pa.array([2**53 + 1, 1, None]), pa.array([None, None, None], pa.int64())
+    path = write("t.parquet", {"large": large.fill_null(0), "small": [2**53 - 1, 1, 2], "null": null, "far": [1e300, 1, 2]})
+    assert read_table(path, columns=["large", "small"]).rounded == ("large",)
+    assert read_table(write("t.npy", np.array([[2**60, 3]]))).rounded == ("x0",)
+    assert read_table(write("t.npy", np.array([[2.0**60, 3.0]]))).rounded == ()
+    assert "3 missing values in 'null'" in refusal(path)
+
+
 def test_constant_columns_are_named_and_kept(write):
     table = read_table(write("t.csv", "a,b,c\n1,7,0.3\n2,7,0.30000000000000004\n"))
     assert table.constant_columns == ("b", "c")
@@ -236,6 +251,20 @@ def test_constant_columns_are_named_and_kept(write):
         ("t.csv", "a,b\n1,2020-02-03\n", "'b' (dates, row 1: '2020-02-03')"),
         ("t.csv", "a,b\n1,12:30\n", "'b' (times, row 1: '12:30:00')"),
         ("t.csv", "a;b\n1,5;2\n", "'t.csv' writes numbers with a decimal comma in 'a'; save it with decimal points."),
+        ("t.csv", "a;b\n0,250;2\n", "writes numbers with a decimal comma in 'a'; save it with decimal points."),
+        ("t.csv", "a;b\n1,234;2\n1234,5;2\n", "writes numbers with a decimal comma in 'a'"),
+        ("t.csv", "a;b\n1,234;2\n1.234,567;2\n", "writes numbers with a decimal comma in 'a'"),
+        ("t.csv", "a;b\n1,234;2,5\n", "writes numbers with a decimal comma in 'a' and 'b'"),
+        ("t.csv", 'a,b\n"1,234,567",2\n', "writes numbers with commas between thousands in 'a'; save it with nothing"),
+        ("t.csv", 'a,b\n"1,234",2\n12.5,3\n', "writes numbers with commas between thousands in 'a'"),
+        (
+            "t.csv",
+            'a,b\n7,1\n"1,234",2\n-999,3\n,4\n',
+            "'t.csv' writes numbers with a comma in 'a' that could be 1234 or 1.234 (row 2: '1,234'); save it with "
+            "decimal points and nothing between thousands, or leave it out with --drop a.",
+        ),
+        ("t.csv", 'a;b\n"1,5";2\n1,234,567;3\n', "'a' (text, row 1: '1,5'); leave it out with --drop a."),
+        ("t.csv", 'a,b\n"1,234",2\n"Ann, Bob",3\n', "'a' (text, row 1: '1,234'); leave it out with --drop a."),
         ("t.parquet", {"a": ["x"], "b": [1]}, "'a' (text); leave it out with --drop a."),
         ("t.parquet", {"a": [date(2020, 1, 1)], "b": [datetime(2020, 1, 1)]}, "'a' (dates) and 'b' (dates)"),
         ("t.parquet", {"a": [[1, 2]], "b": [1]}, "'a' (nested values)"),

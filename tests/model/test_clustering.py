@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -107,6 +108,32 @@ def test_a_site_with_other_columns_is_refused_by_name(sites, columns, message):
     with pytest.raises(KoncordError) as caught:
         fit(tables)
     assert message in str(caught.value)
+
+
+def test_an_arrow_table_has_names_of_columns_and_not_its_data_for_them(sites):
+    arrow = {name: pa.table({"a": X[:, 0], "b": X[:, 1]}) for name, X in sites.items()}
+    batches = {name: table.to_batches()[0] for name, table in arrow.items()}
+    plain = fit(sites)
+    for tables in (arrow, batches):
+        found = fit(tables)
+        assert found.model_.columns == ("a", "b")
+        np.testing.assert_array_equal(found.cluster_centers_, plain.cluster_centers_)
+        turned = arrow["east"].select(["b", "a"])
+        np.testing.assert_array_equal(found.predict(turned), plain.predict(sites["east"]))
+    with pytest.raises(ValueError, match="lacks the columns b"):
+        found.predict(arrow["mid"].select(["a"]))
+
+
+def test_common_columns_are_those_that_all_sites_have(sites):
+    rng = np.random.default_rng(0)
+    tables = {name: Frame(X, ["a", "b"]) for name, X in sites.items()}
+    plain = fit(tables)
+    noisy = Frame(np.column_stack([rng.normal(size=len(sites["west"])), sites["west"][:, ::-1]]), ["noise", "b", "a"])
+    found = fit({**tables, "west": noisy}, common_columns=True)
+    assert found.model_.columns == ("a", "b")
+    np.testing.assert_array_equal(found.cluster_centers_, plain.cluster_centers_)
+    np.testing.assert_array_equal(found.predict(noisy), plain.predict(tables["west"]))
+    assert found.model_.info["left_out_columns"] == {"noise": ["west"]}
 
 
 def test_federated_standardisation_is_that_of_the_pooled_rows():

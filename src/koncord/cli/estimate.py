@@ -65,7 +65,11 @@ def run(args: argparse.Namespace) -> None:
         figures = figures_module()
     with ProgressBar() as bar, reporting(bar):
         report(0.0, f"reading {Path(args.file).name}")
-        table, mean, scale = scaled(table_of(args, args.file), args)
+        from koncord.data.notes import notes_on
+
+        read = table_of(args, args.file)
+        notes = notes_on([read])
+        table, mean, scale = scaled(read, args)
         estimator = estimator_of(args)
         started = perf_counter()
         fitted = estimator.fit(table.X)
@@ -83,6 +87,7 @@ def run(args: argparse.Namespace) -> None:
             mean=mean,
             scale=scale,
             seconds=seconds,
+            notes=notes,
         )
         if figures is not None:
             report(1.0, f"drawing {args.plot.name}")

@@ -12,6 +12,7 @@ from koncord.cli.options import (
     ASM_OPTIONS,
     PRIVACY_OPTIONS,
     add_aggregator_options,
+    add_common_option,
     add_estimator_options,
     add_privacy_options,
     add_site_options,
@@ -57,6 +58,7 @@ RECORDED = (
     "allow_disclosure",
     "columns",
     "drop",
+    "common_columns",
     "array",
     "max_components",
     *ASM_OPTIONS,
@@ -77,7 +79,7 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
-    add_table_options(parser)
+    add_common_option(add_table_options(parser))
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
@@ -99,6 +101,7 @@ def run(args: argparse.Namespace) -> None:
     budget = budget_of(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
+    from koncord.data.notes import notes_on
     from koncord.report.federation import as_record, as_text
     from koncord.report.runfolder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
 
@@ -107,6 +110,7 @@ def run(args: argparse.Namespace) -> None:
         started = datetime.now(UTC)
         with part(0.0, 0.05, "reading"):
             tables = read_tables(args)
+        notes = notes_on(tables)
         with part(0.05, 0.95, "fitting"):
             model, record = federate(
                 tables,
@@ -122,6 +126,7 @@ def run(args: argparse.Namespace) -> None:
                 min_support=args.min_support,
                 ledgers=args.ledger,
                 privacy=budget,
+                common_columns=args.common_columns,
             )
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
@@ -133,9 +138,10 @@ def run(args: argparse.Namespace) -> None:
             "labels": {table.name: str(labels_file(args.out, table.name)) for table in tables},
             "out": str(args.out),
         }
-        print(as_json({**as_record(model, record), **places}))
+        print(as_json({**as_record(model, record), **places, "notes": notes}))
     else:
-        print(f"{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
+        told = "".join(f"note: {note}\n" for note in notes)
+        print(f"{told}{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
 
 
 def check_names(files: Sequence[str]) -> None:
@@ -155,8 +161,19 @@ def read_tables(args: argparse.Namespace) -> "list[Table]":
     tables = []
     for at, file in enumerate(args.files):
         report(at / len(args.files), Path(file).name)
-        tables.append(table_of(args, file))
+        tables.append(table_of(args, file, may_lack=True))
+    check_dropped(args.drop or (), tables)
     return tables
+
+
+def check_dropped(names: Sequence[str], tables: "Sequence[Table]") -> None:
+    """Refuse to drop what no table has: a site may lack a column that another has to leave out."""
+    from koncord.data.files import suggestion
+
+    known = dict.fromkeys(column for table in tables for column in (*table.columns, *table.dropped))
+    for name in names:
+        if name not in known:
+            raise ValueError(f"No file has the column {name!r} of --drop; {suggestion(name, list(known))}")
 
 
 def federate(
@@ -174,6 +191,7 @@ def federate(
     min_support: int = 1,
     ledgers: Path | None = None,
     privacy: "Budget | None" = None,
+    common_columns: bool = False,
 ) -> "tuple[GlobalModel, RunRecord]":
     """A federation of tables, each a site, and its record; the same model as `FederatedClustering` finds.
 
@@ -216,6 +234,7 @@ def federate(
             standardize=is_standardized,
             settings=settings_of(estimator, aggregator),
             min_support=min_support,
+            common_columns=common_columns,
         )
     record = record_of(
         link,

@@ -97,10 +97,14 @@ def run(args: argparse.Namespace) -> None:
         check_aggregator_options(args)
     else:
         require("flower", "koncord join")
+    from koncord.data.notes import notes_on
     from koncord.network.places import Invitation
+    from koncord.network.processes import say
 
     invitation = Invitation.load(args.invite)
     table = table_of(args, args.data)
+    for note in notes_on([table]):
+        say(f"note: {note}")
     if args.dry_run:
         dry_run(args, invitation, table, budget)
     else:

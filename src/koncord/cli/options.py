@@ -33,7 +33,8 @@ AGGREGATORS = {
 }
 
 
-def add_table_options(parser: argparse.ArgumentParser) -> None:
+def add_table_options(parser: argparse.ArgumentParser) -> Any:
+    """Adds, and returns, the group of options for tables."""
     group = parser.add_argument_group("table")
     group.add_argument(
         "--columns", metavar="A,B", type=names, action="extend", help="columns to use, in this order (default: all)"
@@ -48,6 +49,7 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
         help="give every column mean 0 and variance 1 first (default: yes)",
     )
     parser.set_defaults(standardize=True)
+    return group
 
 
 def add_estimator_options(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +140,14 @@ def budget_of(args: argparse.Namespace) -> "Budget | None":
     return Budget(**given)
 
 
+def add_common_option(group: Any) -> None:
+    group.add_argument(
+        "--common-columns",
+        action="store_true",
+        help="use the columns that all sites have and leave out the others (default: they must be the same)",
+    )
+
+
 def add_support_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-support",
@@ -172,10 +182,11 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def table_of(args: argparse.Namespace, file: str) -> "Table":
+def table_of(args: argparse.Namespace, file: str, *, may_lack: bool = False) -> "Table":
+    """The table the options describe; with `may_lack`, a column to drop need not be there."""
     from koncord.data.files import read_table
 
-    return read_table(file, columns=args.columns, drop=args.drop or (), array=args.array)
+    return read_table(file, columns=args.columns, drop=args.drop or (), array=args.array, may_lack=may_lack)
 
 
 def scaled(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":

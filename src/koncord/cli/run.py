@@ -11,6 +11,7 @@ from koncord._extras import require
 from koncord.cli.options import (
     GIVEN,
     add_aggregator_options,
+    add_common_option,
     add_estimator_options,
     add_support_option,
     aggregator_of,
@@ -55,6 +56,7 @@ METHOD = (
     "allow_disclosure",
     "standardize",
     "min_support",
+    "common_columns",
     *GIVEN,
 )
 
@@ -108,6 +110,7 @@ def add_parser(subparsers: Any) -> None:
         default=True,
         help="give every column mean 0 and variance 1 over all sites first (default: yes)",
     )
+    add_common_option(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
@@ -241,6 +244,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 standardize=args.standardize,
                 settings=settings_of(estimator, aggregator),
                 min_support=args.min_support,
+                common_columns=args.common_columns,
             )
     record = record_of(
         link,
@@ -267,7 +271,11 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
 
 def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
-    given = asked(args, ("clusters", "upsilon", "leaf_rows", "allow_disclosure", *GIVEN), unless_one=("min_support",))
+    given = asked(
+        args,
+        ("clusters", "upsilon", "leaf_rows", "allow_disclosure", "common_columns", *GIVEN),
+        unless_one=("min_support",),
+    )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 
 

@@ -32,7 +32,11 @@ DELIMITERS = ",;\t|"
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null"})
 # What pandas calls the index of a data frame when it writes it into a file.
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-NUMBERS = "biuf"  # kinds of a NumPy type
+NUMBERS, INTEGERS = "biuf", "iu"  # kinds of a NumPy type
+LARGEST_EXACT = 2**53  # below, a float tells any two integers apart
+# A number whose comma, if it has one, is decimal, or stands between thousands; "1,234" is either.
+DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d*)?([eE][+-]?\d+)?")
+THOUSANDS_COMMA = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d*)?([eE][+-]?\d+)?")
 MOST_LISTED = 8
 MOST_DROPPED = 20
 LONGEST_VALUE_SHOWN = 40
@@ -46,6 +50,7 @@ class Table:
     columns: tuple[str, ...]
     name: str  # of the file, without folder and extension
     dropped: tuple[str, ...] = ()
+    rounded: tuple[str, ...] = ()  # columns of integers that no float holds exactly
 
     @property
     def constant_columns(self) -> tuple[str, ...]:
@@ -64,12 +69,21 @@ class Choice(NamedTuple):
 Choose = Callable[[Sequence[str]], Choice]  # given all names of a file
 
 
+class Content(NamedTuple):
+    """What a reader finds in a file."""
+
+    X: FloatArray
+    choice: Choice
+    rounded: tuple[str, ...]
+
+
 def read_table(
     path: str | PathLike[str],
     *,
     columns: Sequence[str] | None = None,
     drop: Collection[str] = (),
     array: str | None = None,
+    may_lack: bool = False,
 ) -> Table:
     """Read a CSV (or TSV), Parquet, NPY or NPZ file as a table of finite numbers.
 
@@ -79,6 +93,7 @@ def read_table(
     columns : the columns to keep, in this order; None keeps all
     drop : columns to leave out, after `columns`
     array : which array of an NPZ file is the table; None takes the one called X, or else the only one with two axes
+    may_lack : whether a column to `drop` need not be there
 
     A CSV file may separate its values by comma, semicolon, tab or bar. Its first line is the header unless it reads as
     data. Columns without a name are x0, x1, ... by position, as are those of arrays; an NPZ file may hold their names
@@ -91,13 +106,13 @@ def read_table(
     read = reader_of(path)
 
     def choose(names: Sequence[str]) -> Choice:
-        return choose_columns(names, columns, drop, path)
+        return choose_columns(names, columns, [name for name in drop if name in names] if may_lack else drop, path)
 
-    X, choice = read(path, choose, array)
+    X, choice, rounded = read(path, choose, array)
     if len(X) == 0:
         raise TableError(f"{shown(path)} has columns but no rows; it needs at least one row of numbers.")
     check_values(X, choice.columns, path)
-    return Table(X=X, columns=choice.columns, name=path.stem, dropped=choice.dropped)
+    return Table(X=X, columns=choice.columns, name=path.stem, dropped=choice.dropped, rounded=rounded)
 
 
 def standardise(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -135,7 +150,7 @@ def is_constant(X: FloatArray) -> BoolArray:
 # --- which file, which columns ---
 
 
-def reader_of(path: Path) -> Callable[[Path, Choose, str | None], tuple[FloatArray, Choice]]:
+def reader_of(path: Path) -> Callable[[Path, Choose, str | None], Content]:
     """The reader of a file that is there and can be opened, by its extension."""
     readers = {
         ".csv": read_csv,
@@ -211,7 +226,7 @@ class Layout(NamedTuple):
     n_header_lines: int  # lines above the data
 
 
-def read_csv(path: Path, choose: Choose, array: str | None) -> tuple[FloatArray, Choice]:
+def read_csv(path: Path, choose: Choose, array: str | None) -> Content:
     from pyarrow import csv as arrow_csv
 
     refuse_array(array, path)
@@ -241,7 +256,7 @@ def read_csv(path: Path, choose: Choose, array: str | None) -> tuple[FloatArray,
     X = np.empty(table.shape)
     for at in range(table.num_columns):
         X[:, at] = as_floats(table.column(at))
-    return X, choice
+    return Content(X, choice, rounded_columns(X, choice.columns, [is_integer(column.type) for column in table.columns]))
 
 
 def csv_layout(path: Path) -> Layout:
@@ -304,7 +319,7 @@ def is_number(text: str) -> bool:
 # --- Parquet ---
 
 
-def read_parquet(path: Path, choose: Choose, array: str | None) -> tuple[FloatArray, Choice]:
+def read_parquet(path: Path, choose: Choose, array: str | None) -> Content:
     from pyarrow import parquet
 
     refuse_array(array, path)
@@ -321,7 +336,7 @@ def read_parquet(path: Path, choose: Choose, array: str | None) -> tuple[FloatAr
             for at, name in enumerate(names):
                 X[start : start + len(batch), at] = as_floats(batch.column(name))
             start += len(batch)
-    return X, choice
+    return Content(X, choice, rounded_columns(X, names, [is_integer(schema.field(name).type) for name in names]))
 
 
 # --- what CSV and Parquet share ---
@@ -352,15 +367,35 @@ def refuse_text(columns: Mapping[str, Any], path: Path) -> None:
     if not kinds:
         return
     texts = {name: first_text(columns[name]) for name in kinds if hasattr(columns[name], "chunks")}
-    if texts and all(re.fullmatch(r"\s*[+-]?\d+,\d+\s*", text) for _, text in texts.values()):
-        raise TableError(
-            f"{shown(path)} writes numbers with a decimal comma in {listed(list(kinds))}; save it with decimal points."
-        )
+    if texts and all("," in text for _, text in texts.values()):
+        refuse_commas(texts, columns, path)
     examples = [f"{name!r} ({kind}{example_of(texts.get(name))})" for name, kind in kinds.items()]
     raise TableError(
         f"{shown(path)} has {counted(len(kinds), 'column')} that {'is' if len(kinds) == 1 else 'are'} not numbers: "
         f"{joined(examples)}; {way_around(list(kinds), columns)}."
     )
+
+
+def refuse_commas(texts: Mapping[str, tuple[int, str]], columns: Mapping[str, Any], path: Path) -> None:
+    """Refuse the columns that have `texts` if all of it is numbers with a comma, and say what the comma must be."""
+    found = (value for name in texts for value in columns[name].unique().to_pylist())
+    values = {as_text(value).strip() for value in found if value is not None}
+    values = {value for value in values if not is_missing(value)}
+    is_decimal, is_thousands = (all(map(form.fullmatch, values)) for form in (DECIMAL_COMMA, THOUSANDS_COMMA))
+    named = listed(list(texts))
+    if is_decimal and is_thousands:
+        row, text = next(iter(texts.values()))
+        joined_up, pointed = text.strip().replace(",", ""), text.strip().replace(",", ".")
+        raise TableError(
+            f"{shown(path)} writes numbers with a comma in {named} that could be {joined_up} or {pointed} (row {row}: "
+            f"{text!r}); save it with decimal points and nothing between thousands, or {way_around(texts, columns)}."
+        )
+    if is_decimal:
+        raise TableError(f"{shown(path)} writes numbers with a decimal comma in {named}; save it with decimal points.")
+    if is_thousands:
+        raise TableError(
+            f"{shown(path)} writes numbers with commas between thousands in {named}; save it with nothing between them."
+        )
 
 
 def example_of(place: tuple[int, str] | None) -> str:
@@ -374,6 +409,12 @@ def holds_numbers(kind: Any) -> bool:
         return holds_numbers(kind.value_type)
     tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
     return any(test(kind) for test in tests)
+
+
+def is_integer(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind.value_type if types.is_dictionary(kind) else kind))
 
 
 def kind_of(kind: Any) -> str:
@@ -415,7 +456,7 @@ def as_floats(column: Any) -> FloatArray:
 # --- NPY and NPZ ---
 
 
-def read_arrays(path: Path, choose: Choose, array: str | None) -> tuple[FloatArray, Choice]:
+def read_arrays(path: Path, choose: Choose, array: str | None) -> Content:
     """The table of an NPY or NPZ file; its content decides which it is, not its name."""
     with path.open("rb") as file:
         with without_pickle(shown(path)):
@@ -474,9 +515,7 @@ def n_axes_of_numbers(content: Any, name: str) -> int:
     return array.ndim if array.dtype.kind in NUMBERS else 0
 
 
-def numbers_of(
-    table: np.ndarray[Any, np.dtype[Any]], names: Any, choose: Choose, what: str
-) -> tuple[FloatArray, Choice]:
+def numbers_of(table: np.ndarray[Any, np.dtype[Any]], names: Any, choose: Choose, what: str) -> Content:
     """The chosen columns of an array with one or two axes; `names` counts only if it names every column."""
     if table.dtype.kind not in NUMBERS:
         raise TableError(f"{what} holds {table.dtype.name} values; save numbers, as X.astype(float) gives.")
@@ -491,10 +530,17 @@ def numbers_of(
     choice = choose(names.tolist() if is_named else numbered(n_columns))
     if choice.positions != list(range(n_columns)):
         table = table[:, choice.positions]
-    return np.ascontiguousarray(table, dtype=np.float64), choice
+    X = np.ascontiguousarray(table, dtype=np.float64)
+    return Content(X, choice, rounded_columns(X, choice.columns, [table.dtype.kind in INTEGERS] * X.shape[1]))
 
 
 # --- values ---
+
+
+def rounded_columns(X: FloatArray, columns: Sequence[str], are_integers: Sequence[bool]) -> tuple[str, ...]:
+    """Columns that held integers too large for a float to tell from the next one."""
+    asked = [at for at, is_one in enumerate(are_integers) if is_one and len(X)]
+    return tuple(columns[at] for at in asked if np.nanmax(np.abs(X[:, at]), initial=0) >= LARGEST_EXACT)
 
 
 def check_values(X: FloatArray, columns: Sequence[str], path: Path) -> None:

@@ -56,23 +56,26 @@ class ReplyGuard:
 
 
 class QuestionGuard:
-    """The site's: every message is one of its protocol, for its columns, in turn, and asked once.
+    """The site's: every message is one of its protocol, for the agreed columns, in turn, and asked once.
 
     Describe and Prepare belong to round 0 and may come again, as a reply may have been lost. Every other round is
     answered once, and Attribute is the last.
     """
 
-    def __init__(self, site: str, n_features: int, steps: Collection[type[Any]]) -> None:
+    def __init__(self, site: str, steps: Collection[type[Any]]) -> None:
         self.site = site
-        self.sizes = {"n_features": n_features}
         self.kinds = (*SETUP_REPLIES, *steps)
         self.answered: set[int] = set()
         self.is_over = False
 
-    def read(self, data: bytes, *, is_prepared: bool) -> tuple[Any, int]:
-        """The server's message and its round; `MessageError` if the site does not take it now."""
-        message, round_ = unpack(data, self.kinds, self.sizes)
-        reason = self._why_not(message, round_, is_prepared)
+    def read(self, data: bytes, prepared: setup.Prepare | None) -> tuple[Any, int]:
+        """The server's message and its round; `MessageError` if the site does not take it now.
+
+        `prepared` is what the site was prepared with, if it was: all later messages are about these columns.
+        """
+        sizes = {} if prepared is None else {"n_features": len(prepared.columns)}
+        message, round_ = unpack(data, self.kinds, sizes)
+        reason = self._why_not(message, round_, prepared is not None)
         if reason is not None:
             raise MessageError(f"site {self.site!r} was sent {type(message).__name__} {reason}.")
         return message, round_

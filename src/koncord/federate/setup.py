@@ -142,10 +142,15 @@ def without_small(counts: IntArray, least: int) -> IntArray:
 # --- server steps ---
 
 
-def agreed_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
-    """The columns of the first client, if every client has just these; else an error that names the difference."""
+def agreed_columns(moments: Mapping[str, Moments], *, common: bool = False) -> tuple[str, ...]:
+    """The columns of the first client, if every client has just these; else an error that names the difference.
+
+    With `common`, those of its columns that every client has.
+    """
     first, *others = moments
     columns = moments[first].columns
+    if common:
+        return common_columns(moments)
     for client in others:
         theirs = moments[client].columns
         missing = [column for column in columns if column not in theirs]
@@ -153,9 +158,27 @@ def agreed_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
         if missing or extra:
             differences = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"adds {', '.join(extra)}"] * bool(extra)
             raise KoncordError(
-                f"The columns of site {client!r} are not those of site {first!r}: it {' and '.join(differences)}."
+                f"The columns of site {client!r} are not those of site {first!r}: it {' and '.join(differences)}. "
+                "Take what all sites share with --common-columns (in Python: common_columns=True), or name the columns "
+                "to use with --columns."
             )
     return columns
+
+
+def common_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
+    """The columns that every client has, in the order of the first; an error if there are none."""
+    first, *others = moments.values()
+    shared = tuple(column for column in first.columns if all(column in other.columns for other in others))
+    if not shared:
+        own = "; ".join(f"{client} has {', '.join(told.columns)}" for client, told in moments.items())
+        raise KoncordError(f"The sites share no column: {own}.")
+    return shared
+
+
+def left_out(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> dict[str, list[str]]:
+    """The columns that are not used, and the clients that have them."""
+    others = dict.fromkeys(column for told in moments.values() for column in told.columns if column not in columns)
+    return {column: [client for client, told in moments.items() if column in told.columns] for column in others}
 
 
 def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:

@@ -68,7 +68,7 @@ class Site:
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None
-        self.guard = QuestionGuard(name, X.shape[1], aggregator.client_steps)
+        self.guard = QuestionGuard(name, aggregator.client_steps)
         self.ledger = ledger
         self.private: PrivateClient | None = None
         if privacy is not None:
@@ -76,7 +76,7 @@ class Site:
 
     def answer(self, data: bytes) -> bytes:
         """The reply to one message of the server; `MessageError` if it is not one this site takes."""
-        message, round_ = self.guard.read(data, is_prepared=self.prepared is not None)
+        message, round_ = self.guard.read(data, self.prepared)
         reply = self._reply(message, round_)
         packed = pack(reply, round_=round_)
         self.guard.note(message, round_)
@@ -142,7 +142,7 @@ class Site:
         self.prepared = prepared
 
     def _scaled(self, message: setup.Prepare) -> FloatArray:
-        if set(message.columns) != set(self.columns):
+        if not set(message.columns) <= set(self.columns):
             raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
         order = setup.order_of(self.columns, message.columns)
         with np.errstate(over="ignore"):

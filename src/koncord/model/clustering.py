@@ -24,7 +24,7 @@ from koncord.federate.missing import Roster
 from koncord.federate.packed import PackedLink
 from koncord.federate.private import Budget
 from koncord.federate.site import Site, client_stream
-from koncord.model.globalmodel import GlobalModel
+from koncord.model.globalmodel import GlobalModel, names_in
 from koncord.types import FloatArray, IntArray
 
 SERVER = ""  # no site has an empty name, so this stream belongs to the server alone
@@ -43,6 +43,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         (see docs/security.md). 1 withholds nothing, beyond what the aggregator itself does
     privacy : `koncord.federate.private.Budget` that everything each site sends keeps to, or None. With one, phase 1 is
         left out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md)
+    common_columns : use the columns that all sites have and leave out the others, which the model's info and the report
+        name; else sites with other columns are refused
     min_support : sites whose components must have gone into a cluster; one with fewer is marked in the model's info and
         in the report, for it may be the work of a single site
 
@@ -75,6 +77,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         min_report: int = 1,
         min_support: int = 1,
         privacy: Budget | None = None,
+        common_columns: bool = False,
     ) -> None:
         self.estimator = estimator
         self.aggregator = aggregator
@@ -83,6 +86,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.min_report = min_report
         self.min_support = min_support
         self.privacy = privacy
+        self.common_columns = common_columns
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
         estimator = ASM() if self.estimator is None else self.estimator
@@ -119,6 +123,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
                 standardize=self.standardize,
                 settings=settings_of(estimator, aggregator),
                 min_support=min_support,
+                common_columns=self.common_columns,
             )
         self.sites_ = list(tables)
         self.n_clusters_ = self.model_.n_clusters
@@ -150,6 +155,7 @@ def run_federation(
     standardize: bool,
     settings: Mapping[str, str],
     min_support: int = 1,
+    common_columns: bool = False,
 ) -> GlobalModel:
     """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
 
@@ -160,7 +166,7 @@ def run_federation(
     with part(0.0, 0.05, "columns"):
         moments = roster.require(setup.Describe())
         roster.open()
-    columns = setup.agreed_columns(moments)
+    columns = setup.agreed_columns(moments, common=common_columns)
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
     # The server comes first: it checks its parameters before any site begins to work.
     server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
@@ -200,6 +206,7 @@ def run_federation(
             "support": support,
             "min_support": min_support,
             "privacy": promises(moments),
+            "left_out_columns": setup.left_out(moments, columns),
             "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
         },
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
@@ -266,8 +273,7 @@ def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
         raise ValueError(f"The table of site {site!r} must hold numbers only: {error}.") from error
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"The table of site {site!r} must have at least one row and one column; got shape {X.shape}.")
-    own = getattr(table, "columns", None)
-    columns = tuple(f"x{at}" for at in range(X.shape[1])) if own is None else tuple(str(name) for name in own)
+    columns = names_in(table) or tuple(f"x{at}" for at in range(X.shape[1]))
     if len(set(columns)) < len(columns):
         raise ValueError(f"The table of site {site!r} has two columns of one name.")
     is_bad = ~(np.abs(X) <= LARGEST_VALUE)

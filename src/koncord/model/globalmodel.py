@@ -74,11 +74,11 @@ class GlobalModel:
     def scaled(self, table: Any) -> FloatArray:
         """Rows of a table on the scale of the centers."""
         X = np.asarray(table, dtype=float)
-        names = [str(name) for name in getattr(table, "columns", self.columns)]
-        missing = [column for column in self.columns if column not in names]
+        names = names_in(table)
+        missing = [] if names is None else [column for column in self.columns if column not in names]
         if missing:
             raise ValueError(f"'X' for this GlobalModel lacks the columns {', '.join(missing)}.")
-        if hasattr(table, "columns"):
+        if names is not None:
             X = X[:, [names.index(column) for column in self.columns]]
         if X.ndim != 2 or X.shape[1] != len(self.columns):
             raise ValueError(
@@ -159,6 +159,13 @@ class GlobalModel:
             )
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFileError(f"{name!r} is not a koncord model.") from error
+
+
+def names_in(table: Any) -> tuple[str, ...] | None:
+    """The column names of a table that has them: of pandas, polars or Arrow, whose `columns` are the data."""
+    own = getattr(table, "column_names", None)
+    own = getattr(table, "columns", None) if own is None else own
+    return None if own is None else tuple(str(name) for name in own)
 
 
 def by_site(name: str, sites: tuple[str, ...], arrays: Mapping[str, Any]) -> dict[str, Any]:

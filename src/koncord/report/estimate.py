@@ -1,5 +1,6 @@
 """Phase 1 on one table, told to a person or to a machine."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import isnan
 from pathlib import PurePath
@@ -32,6 +33,7 @@ class Estimate:
     weights: FloatArray  # (n_components,) of the model; those of a partition are the shares of its rows
     candidates: tuple[Candidate, ...]  # in grid order; empty where nothing was chosen
     best_score: float  # silhouette of the chosen one, NaN without
+    notes: tuple[str, ...]  # on the columns of the file
     cap: int | None  # most components the estimator was allowed, if it used them all
     is_converged: bool | None  # None of an estimator that always is
     seconds: float
@@ -59,6 +61,7 @@ def describe(
     mean: FloatArray,
     scale: FloatArray,
     seconds: float,
+    notes: Sequence[str] = (),
 ) -> Estimate:
     """The estimate of a fitted estimator, or of a fitted search over one; `table` holds the rows it was fitted on."""
     model = getattr(fitted, "best_estimator_", fitted)
@@ -77,6 +80,7 @@ def describe(
         weights=model.weights_,
         candidates=getattr(fitted, "results_", ()),
         best_score=getattr(fitted, "best_score_", float("nan")),
+        notes=tuple(notes),
         cap=cap_reached(model),
         is_converged=getattr(model, "converged_", None),
         seconds=seconds,
@@ -113,6 +117,7 @@ def as_record(estimate: Estimate) -> dict[str, Any]:
         "columns": table.columns,
         "dropped_columns": table.dropped,
         "constant_columns": table.constant_columns,
+        "notes": estimate.notes,
         "standardized": estimate.is_standardized,
         "mean": estimate.mean,
         "scale": estimate.scale,
@@ -156,9 +161,7 @@ def about_table(estimate: Estimate) -> str:
     lines = [f"{estimate.file}: {counted(n_rows, 'row')}, {counted(n_columns, 'column')}, {treated}"]
     if table.dropped:
         lines.append(f"left out: {', '.join(table.dropped)}")
-    if table.constant_columns and n_rows > 1:
-        lines.append(f"note: constant, and so without information: {', '.join(table.constant_columns)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"note: {note}" for note in estimate.notes)])
 
 
 def about_choice(estimate: Estimate) -> str:

@@ -143,7 +143,7 @@ def notes_of(model: GlobalModel) -> list[str]:
     single = model.info.get("note")
     empty = [str(number) for number in np.flatnonzero(model.holdings.sum(axis=0) == 0).tolist()]
     about_empty = f"No row of any site is nearest to the center of cluster {', '.join(empty)}." if empty else None
-    said = (*model.info.get("notes", []), about_empty, about_weak(model), about_withheld(model))
+    said = (*model.info.get("notes", []), about_left_out(model), about_empty, about_weak(model), about_withheld(model))
     notes = (about_privacy(model), single, *said)
     return [note for note in (*notes, *about_missing(model)) if note]
 
@@ -161,6 +161,15 @@ def about_privacy(model: GlobalModel) -> str | None:
     who = {words: "each site" if is_of_all else ", ".join(sites) for words, sites in alike.items()}
     told = "; ".join(f"{sites} sent is differentially private ({words})" for words, sites in who.items())
     return f"Everything {told}: counts are noisy, and the seed does not repeat the run."
+
+
+def about_left_out(model: GlobalModel) -> str | None:
+    """Columns that were not used because not every site has them, if any."""
+    others: Mapping[str, Sequence[str]] = model.info.get("left_out_columns", {})
+    if not others:
+        return None
+    named = "; ".join(f"{column} ({', '.join(sites)})" for column, sites in others.items())
+    return f"Not used, as not every site has {'it' if len(others) == 1 else 'them'}: {named}."
 
 
 def about_weak(model: GlobalModel) -> str | None:

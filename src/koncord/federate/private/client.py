@@ -120,7 +120,7 @@ class PrivateClient:
 
     def _rescale(self, message: setup.Prepare) -> None:
         """Take the columns in the agreed order and scale, and the ball where noise says that the rows lie."""
-        if set(message.columns) != set(self.columns):
+        if not set(message.columns) <= set(self.columns):
             raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
         assert self.known.means is not None
         assert self.known.variances is not None
@@ -172,7 +172,7 @@ class PrivateClient:
     def _find_cells(self, rng: np.random.Generator) -> Cells:
         """Cells of the rows, as many as the noise lets stand out."""
         assert self.ball is not None
-        d = len(self.columns)
+        d = len(self.ball.center)
         if not self._is_told():
             return Cells(counts=np.empty(0, dtype=np.int64), means=np.empty((0, d)), scatters=np.empty(0))
         noise = self.mechanism.accountant.scale(CELLS, sensitivity_of(d)) / STEPS

@@ -1,0 +1,101 @@
+"""What a person should know of tables before they believe a clustering of them: columns that are no measurements.
+
+The sentences hold counts of rows. They are for whoever has the files, and go on no page and into no message.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from koncord.data.files import LARGEST_EXACT, Table, counted, drop_option, is_constant
+from koncord.types import FloatArray
+
+# Names of a column that nobody named: by koncord, by pandas, by pandas once more.
+UNNAMED = re.compile(r"x\d+|Unnamed: \d+|index|level_0")
+FEWEST_COUNTED = 3  # rows: two numbers that grow are no index yet
+# What programs write where a value is missing, with either sign.
+SENTINELS = frozenset({99, 999, 999.25, 999.9, 9999, 9999.9, 99999, 999999})
+
+
+def notes_on(tables: Sequence[Table]) -> list[str]:
+    """A sentence for every kind of column that is no measurement; of several tables, it says which have it."""
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        for note in (*index_notes(table), *identifier_notes(table), *sentinel_notes(table)):
+            found.setdefault(note, []).append(table.name)
+    named = [note if len(tables) == 1 else f"{', '.join(names)}: {note}" for note, names in found.items()]
+    return [*named, *constant_notes(tables)]
+
+
+def index_notes(table: Table) -> list[str]:
+    """Of columns without a name that count upwards."""
+    counting = [
+        name
+        for at, name in enumerate(table.columns)
+        if UNNAMED.fullmatch(name) and len(table.X) >= FEWEST_COUNTED and counts_upwards(table.X[:, at])
+    ]
+    return [
+        f"{name} has no name and counts the rows, as an index does; leave it out with {drop_option([name])}"
+        for name in counting
+    ]
+
+
+def counts_upwards(values: FloatArray) -> bool:
+    """Whether every value is an integer greater than the one before."""
+    return bool((np.diff(values) > 0).all() and (values == np.trunc(values)).all())
+
+
+def identifier_notes(table: Table) -> list[str]:
+    return [
+        f"{name} holds integers beyond {LARGEST_EXACT:,}, which are rounded: an identifier is no measurement; "
+        f"leave it out with {drop_option([name])}"
+        for name in table.rounded
+    ]
+
+
+def sentinel_notes(table: Table) -> list[str]:
+    """Of columns with a number that programs write for a missing value, far from the rest."""
+    notes = []
+    for at, name in enumerate(table.columns):
+        for value, n_rows in sentinels(table.X[:, at]):
+            notes.append(
+                f"{name} holds {value:g} in {counted(n_rows, 'row')}, far from all its other values: if it stands for "
+                f"a missing value, remove these rows or leave the column out with {drop_option([name])}"
+            )
+    return notes
+
+
+def sentinels(values: FloatArray) -> list[tuple[float, int]]:
+    """The lowest and the highest value if they are sentinels, with their rows.
+
+    One is if the gap to the next value is wider than the range of all the others.
+    """
+    found = []
+    for extreme in {float(values.min()), float(values.max())}:
+        if abs(extreme) not in SENTINELS:
+            continue
+        others = values[values != extreme]
+        if len(others) and np.abs(others - extreme).min() > others.max() - others.min():
+            found.append((extreme, len(values) - len(others)))
+    return sorted(found)
+
+
+def constant_notes(tables: Sequence[Table]) -> list[str]:
+    """Of columns that hold one value, in one table or at every site."""
+    several = [table for table in tables if len(table.X) > 1]
+    if not several:
+        return []
+    first, *others = [table.constant_columns for table in several]
+    constant = [name for name in first if all(name in names for names in others)]
+    values = np.array([[table.X[0, table.columns.index(name)] for name in constant] for table in several])
+    same = [name for name, is_same in zip(constant, is_constant(values), strict=True) if is_same]
+    other = [name for name in constant if name not in same]
+    everywhere = "constant" if len(tables) == 1 else "constant at every site"
+    notes = [f"{everywhere}, and so without information: {', '.join(same)}"] if same else []
+    if other:
+        notes.append(
+            f"the same in every row of a site, but not at every site: {', '.join(other)}; "
+            "it tells sites apart, not clusters"
+        )
+    return notes
