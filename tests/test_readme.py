@@ -1,11 +1,17 @@
 """What the README shows is what happens."""
 
+import csv
 import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import koncord
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_python_example_prints_what_its_comment_says(capsys, tmp_path, monkeypatch):
@@ -33,3 +39,52 @@ def test_every_make_target_in_the_readme_is_in_the_makefile():
     for target in re.findall(r"make ([a-z][a-z0-9-]+)", README):
         if target not in ("are",):
             assert re.search(rf"^{target}\b.*:|^[a-z0-9 -]*\b{target}\b.*:", makefile, re.MULTILINE), target
+
+
+def verdicts():
+    """How many claims of the paper agree, differ, are not comparable and were not run, and how many there are."""
+    with (ROOT / "docs" / "reproduction" / "claims.csv").open(encoding="utf-8", newline="") as file:
+        counts = Counter(row["verdict"] for row in csv.DictReader(file))
+    return [counts[verdict] for verdict in ("agrees", "differs", "not comparable", "not run")] + [counts.total()]
+
+
+def test_what_is_said_of_the_papers_claims_is_what_the_verdicts_are():
+    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"\| \*\*all claims\*\* \|(.*)\|", page)
+    assert [int(cell) for cell in row.split("|")] == verdicts()
+    agrees, differs, not_comparable, not_run, every = verdicts()
+    sentence = (
+        f"Of the {every} numbers and sentences of the paper, {agrees} agree with ours and {differs} differ; "
+        f"{not_comparable} are not comparable (other data, another embedding, another machine) and {not_run} "
+        "were not run"
+    )
+    assert sentence in " ".join(README.split())
+    assert "in full" not in README
+
+
+def test_what_is_said_of_consensus_is_what_was_measured():
+    page = (ROOT / "docs" / "consensus.md").read_text(encoding="utf-8")
+    said = " ".join(README.split())
+    means = [re.findall(r"\*\*(0\.\d+)\*\*", row) for row in re.findall(r"^\| mean \|.*", page, re.MULTILINE)]
+    ours, method, oracle = (" and ".join(each) for each in zip(*means, strict=True))
+    assert f"adjusted Rand index of Consensus is {ours}; of the paper's method, {method};" in said
+    assert f"told the true local counts, {oracle}." in said
+    (other,) = re.findall(r"^\| 18 real sets \| (0\.\d+) \| \**(0\.\d+)\** \| (0\.\d+) \|", page, re.MULTILINE)
+    assert float(other[0]) < float(other[1])
+    assert f"it is behind: {other[0]}, against {other[1]} for the paper's method" in said
+
+
+def test_every_extra_in_the_readme_can_be_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {extra for listed in re.findall(r"\.\[([a-z,]+)\]", README) for extra in listed.split(",")}
+    assert named
+    assert named <= project["optional-dependencies"].keys()
+
+
+def test_the_next_command_of_the_demo_can_be_typed_as_it_is_shown(tmp_path):
+    """`make demo` puts nothing on PATH."""
+    koncord = Path(sys.executable).with_name("koncord")
+    bare = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run([koncord, "demo"], cwd=tmp_path, env=bare, capture_output=True, text=True, check=True)
+    (command,) = re.findall(r"^next: +(\S+) fit ", done.stdout, re.MULTILINE)
+    assert Path(command) == koncord

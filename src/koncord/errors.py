@@ -8,6 +8,7 @@ KoncordError
 ├── MessageError           bytes that are not a message of the protocol
 │   ├── BadReply           a reply that is not what its site was asked for
 │   └── BudgetSpent        a question that a site's privacy budget has nothing left for
+├── ColumnsDiffer          sites whose tables do not have the same columns
 ├── TooFewSites            fewer sites answered than the run needs; it can be resumed
 ├── CheckpointError        a file of a run that cannot be gone on from
 ├── DisclosureRefused      a method that sends rows, without the caller's leave
@@ -56,6 +57,10 @@ class BadReply(MessageError):
 
 class BudgetSpent(MessageError):
     """A site was asked for more than its privacy budget was divided over."""
+
+
+class ColumnsDiffer(KoncordError):
+    """Sites with different columns, and no leave to take what they share; or that share none."""
 
 
 class TooFewSites(KoncordError):

@@ -218,7 +218,9 @@ def test_a_column_to_drop_may_be_missing_where_the_caller_says_so(write):
 
 def test_integers_that_floats_round_are_named(write):
     large, null = pa.array([2**53 + 1, 1, None]), pa.array([None, None, None], pa.int64())
-    path = write("t.parquet", {"large": large.fill_null(0), "small": [2**53 - 1, 1, 2], "null": null, "far": [1e300, 1, 2]})
+    path = write(
+        "t.parquet", {"large": large.fill_null(0), "small": [2**53 - 1, 1, 2], "null": null, "far": [1e300, 1, 2]}
+    )
     assert read_table(path, columns=["large", "small"]).rounded == ("large",)
     assert read_table(write("t.npy", np.array([[2**60, 3]]))).rounded == ("x0",)
     assert read_table(write("t.npy", np.array([[2.0**60, 3.0]]))).rounded == ()

@@ -94,6 +94,23 @@ def test_sites_on_disk_give_the_model_of_sites_in_memory(name, tmp_path):
         assert left[-1].message == "setup.Holdings"
 
 
+@pytest.mark.parametrize("privacy", [None, Budget(epsilon=8.0, delta=1e-6, bound=30.0)])
+def test_a_site_on_disk_with_more_columns_takes_part_with_those_that_all_have(tmp_path, privacy):
+    make(tmp_path, "north", privacy=privacy)
+    X = np.column_stack([np.arange(80.0), table("south")[:, ::-1]])
+    columns = ("row", *COLUMNS[::-1])
+    options = {"min_report": 20, "allows_disclosure": False, "privacy": privacy}
+    SiteFolder.create(tmp_path / "south", invitation("south"), X, columns, **options)
+    aggregator = koncord.Consensus()
+    link = OnDisk(tmp_path, aggregator)
+    model = run_federation(link, aggregator, seed=1, standardize=False, settings={}, common_columns=True)
+    assert (model.columns, model.info["missing"]) == (COLUMNS, [])
+    assert model.info["left_out_columns"] == {"row": ["south"]}
+    kept = GlobalModel.load(tmp_path / "south" / "runs" / "run-1" / "model.koncord")
+    assert kept.columns == COLUMNS
+    np.testing.assert_array_equal(kept.centers, model.centers)
+
+
 def describe():
     return [pack(setup.Describe(), round_=0)]
 

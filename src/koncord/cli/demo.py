@@ -1,9 +1,11 @@
 """``koncord demo``: the whole pipeline on built-in data, five sites, in seconds."""
 
 import argparse
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from koncord._progress import part, report, reporting
@@ -107,8 +109,13 @@ def run(args: argparse.Namespace) -> None:
         f"known: {n_true} classes, at the sites {', '.join(map(str, true_counts.values()))}\n"
         f"adjusted Rand index on the held-out rows: {ari:.3f} (1 is perfect agreement, 0 is chance)\n\n"
         f"report:  {page}\n"
-        f"next:    koncord fit {args.out / SITES}/*.csv --out my-run"
+        f"next:    {own_command()} fit {args.out / SITES}/*.csv --out my-run"
     )
+
+
+def own_command() -> str:
+    """How this program is called: by its name if the shell finds it, else by the path it was started with."""
+    return "koncord" if which("koncord") else sys.argv[0]
 
 
 def is_own(folder: Path) -> bool:

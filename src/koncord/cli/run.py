@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> None:
             )
     require("flower", "koncord run")
     from koncord.cli.invite import check_running
-    from koncord.errors import KoncordError
+    from koncord.errors import ColumnsDiffer, KoncordError
     from koncord.network.places import INSECURE, Coordinator
     from koncord.network.processes import Stopped, say, stopped_by_signals
 
@@ -150,6 +150,8 @@ def run(args: argparse.Namespace) -> None:
         except Stopped:
             say(f"stopped; go on with: {again}")
             raise KeyboardInterrupt from None
+        except ColumnsDiffer:  # would differ again
+            raise
         except KoncordError as error:
             raise KoncordError(f"{error} Go on with: {again}") from error
 

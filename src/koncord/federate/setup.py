@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from koncord.errors import KoncordError
+from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.estimate.silhouette import MAX_SCORED, nearest, silhouettes
 from koncord.estimate.splitting import ROUNDING
 from koncord.federate.limits import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number
@@ -157,7 +157,7 @@ def agreed_columns(moments: Mapping[str, Moments], *, common: bool = False) -> t
         extra = [column for column in theirs if column not in columns]
         if missing or extra:
             differences = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"adds {', '.join(extra)}"] * bool(extra)
-            raise KoncordError(
+            raise ColumnsDiffer(
                 f"The columns of site {client!r} are not those of site {first!r}: it {' and '.join(differences)}. "
                 "Take what all sites share with --common-columns (in Python: common_columns=True), or name the columns "
                 "to use with --columns."
@@ -171,7 +171,7 @@ def common_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
     shared = tuple(column for column in first.columns if all(column in other.columns for other in others))
     if not shared:
         own = "; ".join(f"{client} has {', '.join(told.columns)}" for client, told in moments.items())
-        raise KoncordError(f"The sites share no column: {own}.")
+        raise ColumnsDiffer(f"The sites share no column: {own}.")
     return shared
 
 
