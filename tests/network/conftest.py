@@ -27,7 +27,7 @@ class Place:
         self.make, self.federation = make, None
 
     def whole(self):
-        if self.federation is not None and not self.federation.is_whole:
+        if self.federation is not None and not self.federation.is_whole():
             self.clear()
         if self.federation is None:
             self.federation = self.make()
@@ -36,7 +36,7 @@ class Place:
             except BaseException:
                 self.clear()
                 raise
-        return self.federation.wait_joined()
+        return self.federation
 
     def clear(self):
         if self.federation is not None:
