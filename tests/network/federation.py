@@ -14,13 +14,15 @@ from koncord.cli.join import FLOOR
 from koncord.data.partitions import partition
 from koncord.data.waveform import waveform
 from koncord.model.globalmodel import GlobalModel
-from koncord.network.processes import descendants, die_with_parent, start_time
+from koncord.network.processes import die_with_parent, start_time, stat_fields
 from koncord.network.serving import free_port
+from network.pace import PACE
 
 KONCORD = str(Path(sys.executable).parent / "koncord")
 SITES = ("north", "south", "west")
 ROWS = 300  # of each site: the network is tried here, not phase 1
-READY_WITHIN = 180
+READY_WITHIN = 180  # seconds on a quiet machine, like all limits here
+NOT_JOINED = "; next try in "
 STARTED = []  # commands of the test that runs now
 
 
@@ -51,14 +53,31 @@ class Command:
         return self.output.read_text(errors="replace")
 
     def wait_for(self, words, seconds=READY_WITHIN):
-        end = time.monotonic() + seconds
-        while words not in self.text:
-            if self.process.poll() is not None and words not in self.text:
-                raise AssertionError(f"ended with {self.process.returncode} before it said {words!r}:\n{self.text}")
-            if time.monotonic() > end:
-                raise AssertionError(f"did not say {words!r} within {seconds} s:\n{self.text}")
+        return self.wait_until(lambda: words in self.text, f"said {words!r}", seconds)
+
+    def wait_joined(self, seconds=READY_WITHIN):
+        """Wait until a site is connected, or is so again."""
+        return self.wait_until(lambda: self.is_joined, "joined", seconds)
+
+    def wait_until(self, condition, what, seconds):
+        began = time.monotonic()
+        while not condition():
+            if self.process.poll() is not None and not condition():
+                raise AssertionError(f"ended with {self.process.returncode} before it {what}:\n{self.text}")
+            self.check_limit(began, seconds, f"never {what}")
             time.sleep(0.2)
         return self
+
+    def check_limit(self, began, seconds, what):
+        """Fail when more time is over than this takes on a machine as slow as this one now is."""
+        PACE.saw_exchanges(self.text)
+        took = time.monotonic() - began
+        assert took < PACE.limit(seconds), f"{what} in {took:.0f} s (slowness {PACE.slowness:.1f}):\n{self.text}"
+
+    @property
+    def is_joined(self):
+        """Whether the last word of a site was that it is connected."""
+        return self.text.rfind("joined ") > self.text.rfind(NOT_JOINED)
 
     def family(self):
         """This process and all it started, with their start times."""
@@ -66,7 +85,11 @@ class Command:
 
     def end(self, seconds=60):
         """Wait for the end; the exit code."""
-        return self.process.wait(seconds)
+        began = time.monotonic()
+        while self.process.poll() is None:
+            self.check_limit(began, seconds, "did not end")
+            time.sleep(0.2)
+        return self.process.returncode
 
     def stop(self, number=signal.SIGTERM):
         """Stop it as a person or the system would, and see that nothing it started is left."""
@@ -83,7 +106,7 @@ class Command:
         for pid, started in family.items():
             if start_time(pid) == started:
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.end()
         wait_gone(family)
 
 
@@ -96,9 +119,9 @@ def stop_started():
 
 
 def wait_gone(family, seconds=20):
-    end = time.monotonic() + seconds
+    began = time.monotonic()
     while left := [pid for pid, started in family.items() if started and start_time(pid) == started]:
-        assert time.monotonic() < end, f"processes {left} are left"
+        assert time.monotonic() - began < PACE.limit(seconds), f"processes {left} are left"
         time.sleep(0.1)
 
 
@@ -123,13 +146,16 @@ class Federation:
         self.options = ("--host", hosts, "--port", self.ports[0], *guarded)
         self.server = None
         self.joined = {}
+        self.kept = {}  # what tests share, by name; gone with the federation
         write_tables(folder, sites)
 
     def serve(self):
         words = ("serve", "--folder", "coordinator", *self.options)
         self.server = Command(self.folder, *words, prefix=self.prefix, name="serve", lasting=True)
         self.options = ()
+        began = time.monotonic()
         self.server.wait_for("ready: ")
+        PACE.saw("serve", time.monotonic() - began)
         return self
 
     def invite(self):
@@ -148,8 +174,39 @@ class Federation:
 
     def wait_joined(self, seconds=READY_WITHIN):
         for command in self.joined.values():
-            command.wait_for("joined ", seconds)
+            command.wait_joined(seconds)
         return self
+
+    def start(self):
+        """Serve, invite and join; how long that takes, and then an exchange, is what limits are measured by."""
+        self.serve().invite()
+        began = time.monotonic()
+        self.join().wait_joined()
+        PACE.saw("join", time.monotonic() - began)
+        return self.measure()
+
+    def measure(self):
+        """A short run: every site answers, and an exchange takes as long as it takes here and now."""
+        run = self.run("--out", "measured", "--min-sites", len(self.sites), "--aggregator", "kfed", "--clusters", "3")
+        assert run.end(120) == 0, run.text
+        PACE.saw_exchanges(run.text)
+        return self
+
+    def is_whole(self):
+        """Whether the coordinator runs and every site is connected, or is so again before long."""
+        if self.server is None or self.server.process.poll() is not None:
+            return False
+        try:
+            self.wait_joined()
+        except AssertionError:
+            return False
+        return all(command.process.poll() is None for command in self.joined.values())
+
+    def keep(self, name, make):
+        """What `make` returned for the first test of this federation that asked."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
 
     def run(self, *words):
         return Command(self.folder, "run", "--folder", "coordinator", *words, prefix=self.prefix, name="run")
@@ -174,9 +231,33 @@ class Federation:
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self):
+        """Stop all of it; what does not stop when asked is killed, and the test told so."""
+        problems = []
         for command in (*self.joined.values(), self.server):
             if command is not None and command.process.poll() is None:
-                command.stop()
+                try:
+                    command.stop()
+                except AssertionError as problem:
+                    command.kill()
+                    problems.append(problem)
+        if problems:
+            raise problems[0]
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Children, grandchildren, ... of a process that live now, each with its start time, which tells a number anew."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        fields = stat_fields(int(entry.name))
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: dict[int, str] = {}
+    waiting = list(children.get(pid, []))
+    while waiting:
+        child = waiting.pop()
+        found[child] = start_time(child)
+        waiting += children.get(child, [])
+    return found
 
 
 def assert_same_model(ours, theirs):

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from network.federation import SITES, assert_same_model
+from network.pace import waits
 
 pytestmark = pytest.mark.network
 
 METHOD = ("--aggregator", "fedgem", "--upsilon", "10", "--seed", "7")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def expected(federation):
     """The model of the same tables in one process."""
-    return federation.in_process("expected", *METHOD)
+    return federation.keep("expected", lambda: federation.in_process("expected", *METHOD))
 
 
 def test_a_coordinator_killed_in_several_ways_ends_with_the_model_of_an_undisturbed_run(federation, expected):
@@ -25,7 +26,7 @@ def test_a_coordinator_killed_in_several_ways_ends_with_the_model_of_an_undistur
     run = federation.run("--out", "killed", "--resume", "--min-sites", "3").wait_for("exchange 5: ")
     assert run.text.count(" s)") == 5, "the exchanges before the kill are not asked again, but shown"
     federation.kill_superlink()
-    assert run.end(120) == 1
+    assert run.end(60) == 1
     assert "The coordinator's Flower has stopped" in run.text
     assert "Go on with: koncord run --out killed --resume" in run.text
     assert federation.server.end() == 1
@@ -35,7 +36,7 @@ def test_a_coordinator_killed_in_several_ways_ends_with_the_model_of_an_undistur
     assert run.stop(signal.SIGINT) == 130
     assert "stopped; go on with: koncord run --out killed --resume" in run.text
     run = federation.run("--out", "killed", "--resume", "--min-sites", "3", "--json")
-    assert run.end(400) == 0, run.text
+    assert run.end(200) == 0, run.text
     assert_same_model(federation.model("killed"), expected)
     (federation.folder / "killed.json").write_text(run.text.splitlines()[-1])
     for site in SITES:
@@ -44,11 +45,11 @@ def test_a_coordinator_killed_in_several_ways_ends_with_the_model_of_an_undistur
 
 
 def test_a_site_killed_in_the_middle_is_left_out_and_takes_part_again(federation):
-    run = federation.run("--out", "site-killed", "--min-sites", "2", "--round-timeout", "20", *METHOD, "--json")
+    run = federation.run("--out", "site-killed", "--min-sites", "2", *waits("--round-timeout", 20), *METHOD, "--json")
     run.wait_for("exchange 2: ")
     federation.joined["south"].kill()
     federation.join("south")
-    assert run.end(580) == 0, run.text
+    assert run.end(300) == 0, run.text
     missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
     assert {each["site"] for each in missing} == {"south"}
     ours = federation.model("site-killed")
@@ -61,12 +62,12 @@ def test_a_site_killed_in_the_middle_is_left_out_and_takes_part_again(federation
 def test_too_few_sites_stop_the_run_with_a_sentence_and_it_goes_on_when_they_are_back(federation, expected):
     run = federation.run("--out", "few", "--min-sites", "3", *METHOD).wait_for("exchange 2: ")
     assert federation.joined["west"].stop() == 0
-    assert run.end(300) == 1
+    assert run.end(150) == 1
     assert "2 sites answered exchange" in run.text
     assert "the run needs at least 3 and stops here (west: " in run.text
     federation.join("west")
     run = federation.run("--out", "few", "--resume", "--min-sites", "3", "--json")
-    assert run.end(400) == 0, run.text
+    assert run.end(200) == 0, run.text
     np.testing.assert_array_equal(federation.model("few").centers, expected.centers)
 
 

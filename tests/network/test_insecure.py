@@ -13,17 +13,13 @@ METHOD = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory):
-    made = Federation(tmp_path_factory.mktemp("insecure"), insecure=True)
-    try:
-        yield made.serve().invite().join().wait_joined()
-    finally:
-        made.stop()
+def make_federation(tmp_path_factory):
+    return lambda: Federation(tmp_path_factory.mktemp("insecure"), insecure=True)
 
 
 def test_the_model_is_that_of_one_process_and_everybody_says_that_it_is_insecure(federation):
     run = federation.run("--out", "plain", "--min-sites", "3", *METHOD)
-    assert run.end(300) == 0, run.text
+    assert run.end(120) == 0, run.text
     assert_same_model(federation.model("plain"), federation.in_process("plain-fit", *METHOD))
     for command in (federation.server, *federation.joined.values(), run):
         assert INSECURE in command.text
@@ -37,7 +33,7 @@ def test_a_site_that_comes_back_under_a_new_number_takes_part_again(federation):
     run.wait_for("exchange 2: ")
     assert federation.joined["south"].stop() == 0
     federation.join("south")
-    assert run.end(400) == 0, run.text
+    assert run.end(200) == 0, run.text
     missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
     assert {each["site"] for each in missing} == {"south"}
     assert federation.model("back").holdings.sum(axis=1).tolist() == [300, 300, 300], "it was back before the end"

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from network.federation import Federation, assert_same_model
+from network.pace import waits
 
 pytestmark = pytest.mark.network
 
@@ -58,16 +59,18 @@ def network():
             subprocess.run(["ip", "netns", "delete", namespace(name)], check=False, capture_output=True)
 
 
+class Apart(Federation):
+    """Every site in the namespace of its name."""
+
+    def join(self, *sites, **more):
+        for site in sites or self.sites:
+            super().join(site, prefix=inside(site), **more)
+        return self
+
+
 @pytest.fixture(scope="module")
-def federation(programs, network, tmp_path_factory):
-    made = Federation(tmp_path_factory.mktemp("namespaces"), SITES, hosts="10.77.0.1", prefix=inside("hub"))
-    try:
-        made.serve().invite()
-        for site in SITES:
-            made.join(site, prefix=inside(site))
-        yield made.wait_joined(300)
-    finally:
-        made.stop()
+def make_federation(programs, network, tmp_path_factory):
+    return lambda: Apart(tmp_path_factory.mktemp("namespaces"), SITES, hosts="10.77.0.1", prefix=inside("hub"))
 
 
 def link(site, state):
@@ -75,13 +78,13 @@ def link(site, state):
 
 
 def test_a_site_cut_off_in_the_middle_is_left_out_and_takes_part_again(federation):
-    run = federation.run("--out", "cut", "--min-sites", "4", "--round-timeout", "25", *METHOD, "--json")
-    run.wait_for("exchange 3: ", 400)
+    run = federation.run("--out", "cut", "--min-sites", "4", *waits("--round-timeout", 25), *METHOD, "--json")
+    run.wait_for("exchange 3: ")
     link("c", "down")
-    run.wait_for("missing: c (", 200)
+    run.wait_for("missing: c (")
     time.sleep(1)
     link("c", "up")
-    assert run.end(590) == 0, run.text
+    assert run.end(300) == 0, run.text
     missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
     assert {each["site"] for each in missing} == {"c"}
     model = federation.model("cut")
@@ -92,7 +95,7 @@ def test_a_site_cut_off_in_the_middle_is_left_out_and_takes_part_again(federatio
 def test_without_a_cut_and_without_any_route_the_model_is_that_of_one_process(federation):
     method = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
     run = federation.run("--out", "whole", "--min-sites", "5", *method)
-    assert run.end(400) == 0, run.text
+    assert run.end(200) == 0, run.text
     assert_same_model(federation.model("whole"), federation.in_process("one-process", *method))
 
 

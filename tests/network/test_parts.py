@@ -15,12 +15,12 @@ import pytest
 
 from koncord.errors import KoncordError
 from koncord.federate.flower.frames import as_frame, from_frame
-from koncord.federate.flower.programs import QUIET, environment, write_client_programs
+from koncord.federate.flower.programs import QUIET, environment
 from koncord.network.certificates import site_key, write_authority
 from koncord.network.places import Coordinator, Invitation, check_host, check_port, check_site_name
-from koncord.network.processes import Program, descendants, start_time, wait_until
+from koncord.network.processes import Program, start_time, wait_until
 from koncord.network.proxy import nginx, write_config
-from network.federation import wait_gone
+from network.federation import descendants, wait_gone
 
 # --- certificates ---
 
@@ -192,6 +192,17 @@ def test_a_program_is_stopped_with_all_it_started_even_in_other_sessions(tmp_pat
     assert capsys.readouterr().err.startswith(f"starting it: {sys.executable} -c ")
 
 
+def test_what_a_killed_program_left_in_other_sessions_is_stopped_too(tmp_path):
+    program = Program("it", [sys.executable, "-c", GRANDCHILD], log=tmp_path / "log", environment=os.environ)
+    assert wait_until(lambda: len(descendants(program.process.pid)) == 1, 20)
+    left = descendants(program.process.pid)
+    program.process.kill()
+    assert wait_until(lambda: program.has_ended, 20)
+    assert [pid for pid, started in left.items() if start_time(pid) == started], "it outlives the program"
+    program.stop()
+    wait_gone(left)
+
+
 def test_a_program_that_ignores_being_asked_is_killed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("koncord.network.processes.STOP_WITHIN", 0.5)
     stubborn = (
@@ -219,24 +230,11 @@ def test_a_program_ends_when_its_owner_is_killed(tmp_path):
 
 
 def test_the_environment_switches_everything_off_that_calls_home(tmp_path):
-    variables = environment(tmp_path, first_in_path=tmp_path / "bin")
+    variables = environment(tmp_path)
     assert variables.items() >= QUIET.items()
     assert QUIET["FLWR_TELEMETRY_ENABLED"] == "0"
     assert QUIET["FLWR_DISABLE_UPDATE_CHECK"] == QUIET["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
-    assert variables["PATH"].split(os.pathsep)[:2] == [str(tmp_path / "bin"), str(Path(sys.executable).parent)]
-
-
-def test_a_client_program_hands_over_or_starts_cold_and_foreign_ones_refuse(tmp_path):
-    folder = tmp_path / "a b'c"
-    folder.mkdir()
-    cold = [sys.executable, "-c", "import sys; print('cold', sys.argv[1:])", "--"]
-    write_client_programs(folder / "bin", tmp_path / "nobody", cold)
-    done = subprocess.run(
-        [folder / "bin" / "flwr-clientapp", "--token", "x y"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "cold ['--', '--token', 'x y']\n"
-    foreign = subprocess.run([folder / "bin" / "flwr-agentapp"], capture_output=True, text=True, check=False)
-    assert (foreign.returncode, foreign.stderr) == (1, "koncord: a site of koncord runs no flwr-agentapp.\n")
+    assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
 
 
 def test_a_frame_comes_back_as_it_was():

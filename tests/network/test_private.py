@@ -6,6 +6,7 @@ import pytest
 
 from koncord.federate.ledger import read_ledger
 from network.federation import ROWS, Federation, koncord
+from network.pace import waits
 
 pytestmark = pytest.mark.network
 
@@ -24,16 +25,16 @@ def federation(programs, tmp_path):
 
 
 def test_a_site_killed_in_the_middle_spends_its_budget_once_and_the_model_tells_who_had_one(federation):
-    method = ("--min-sites", "3", "--round-timeout", "15")
+    method = ("--min-sites", "3", *waits("--round-timeout", 15))
     run = federation.run("--out", "run", "--aggregator", "consensus", "--no-standardize", *method)
     run.wait_for("exchange 2: ")
     federation.joined["north"].kill()
-    assert run.end(200) == 1
+    assert run.end(120) == 1
     assert "(north: " in run.text
     federation.join("north", options=BUDGET).wait_joined()
     assert "privacy budget of every run: epsilon 20, delta 1e-05; spent before: " in federation.joined["north"].text
     run = federation.run("--out", "run", "--resume", *method, "--json")
-    assert run.end(400) == 0, run.text
+    assert run.end(200) == 0, run.text
     name = json.loads(run.text.splitlines()[-1])["run"]
 
     promise = {"epsilon": 20.0, "delta": 1e-5, "bound": 10.0, "center": 2.0}

@@ -20,23 +20,27 @@ import pytest
 from koncord.federate.flower.programs import environment, program, write_connection
 from koncord.network.certificates import site_key, write_authority
 from koncord.network.places import Invitation
-from koncord.network.processes import descendants
 from koncord.network.proxy import FLEET
-from network.federation import SITES, Command, assert_same_model, koncord
+from network.federation import SITES, Command, assert_same_model, descendants, koncord
+from network.pace import PACE, waits
 
 pytestmark = pytest.mark.network
 
 METHOD = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def finished(federation):
     """A finished run, with the addresses that any process of the federation was connected to meanwhile."""
+    return federation.keep("finished", lambda: finish(federation))
+
+
+def finish(federation):
     watch = Watch([federation.server, *federation.joined.values()])
     run = federation.run("--out", "short", "--min-sites", "3", *METHOD, "--json")
     watch.commands.append(run)
     with watch:
-        assert run.end(400) == 0, run.text
+        assert run.end(120) == 0, run.text
     (federation.folder / "short.json").write_text(run.text.splitlines()[-1])
     return federation, run, watch
 
@@ -270,7 +274,7 @@ def test_a_program_sent_by_the_coordinator_is_not_run_at_a_site(federation, tmp_
         capture_output=True,
         timeout=120,
     )
-    end = time.monotonic() + 120
+    end = time.monotonic() + PACE.limit(120)
     while not out.exists() and time.monotonic() < end:
         time.sleep(0.5)
     told = json.loads(out.read_text())
@@ -302,12 +306,12 @@ def test_koncord_works_where_flower_is_not_installed():
 
 
 def test_a_run_goes_on_without_a_site_that_is_killed(federation):
-    waits = ("--first-timeout", "10", "--round-timeout", "10")
-    run = federation.run("--out", "without-south", "--min-sites", "2", *waits, *METHOD, "--json")
+    limits = (*waits("--first-timeout", 10), *waits("--round-timeout", 10))
+    run = federation.run("--out", "without-south", "--min-sites", "2", *limits, *METHOD, "--json")
     run.wait_for("exchange 1: ")
     federation.joined["south"].kill()
-    federation.join("south")  # Flower takes it again a minute later, while the next test runs
-    assert run.end(300) == 0, run.text
+    federation.join("south")  # Flower takes it again a minute later
+    assert run.end(180) == 0, run.text
     missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
     assert [(each["site"], each["exchange"]) for each in missing] == [("south", 2), ("south", 3)]
     assert federation.model("without-south").sites == ("north", "west")
@@ -326,9 +330,9 @@ def test_a_site_that_sends_rubbish_is_set_aside_and_the_others_go_on(federation,
     assert federation.joined["west"].stop() == 0
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     federation.join("west", variables={"PYTHONPATH": path})
-    federation.joined["west"].wait_for("joined ")
+    federation.joined["west"].wait_joined()
     run = federation.run("--out", "rubbish", "--sites", "north,west", "--min-sites", "1", *METHOD, "--json")
-    assert run.end(300) == 0, run.text
+    assert run.end(180) == 0, run.text
     (missing,) = json.loads(run.text.splitlines()[-1])["info"]["missing"]
     assert (missing["site"], missing["exchange"]) == ("west", 1)
     assert missing["reason"] == "set aside: the bytes are not a koncord message."
@@ -349,5 +353,5 @@ def test_a_run_killed_with_its_flower_is_resumed_to_the_model_of_an_undisturbed_
     assert "Flower has ended" in federation.server.text
     federation.serve()
     run = federation.run("--out", "killed", "--resume", "--min-sites", "3")
-    assert run.end(300) == 0, run.text
+    assert run.end(180) == 0, run.text
     assert_same_model(federation.model("killed"), federation.model("short"))

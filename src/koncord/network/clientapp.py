@@ -1,69 +1,69 @@
-"""What Flower starts at a site for every message, made quick.
+"""What answers at a site, made quick: ``python -m koncord.network.clientapp STATE ADDRESS``.
 
-A process that has everything loaded waits for messages, and makes a copy of itself for each: Flower's own way, a new
-Python for every message, costs seconds of loading. ``python -m koncord.network.clientapp STATE SOCKET`` is that
-process; ``python -m koncord.network.clientapp STATE -- ...`` answers one message by itself.
+A process that has everything loaded takes messages from the SuperNode at ADDRESS, and makes a copy of itself for each:
+Flower's own way, a new Python for every message, costs seconds of loading. It ends when an answer fails in a way that
+may leave the SuperNode waiting for it; ``koncord join`` then starts both anew.
 """
 
-import json
 import os
-import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from functools import partial
-from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import NoReturn
 
+from koncord.errors import KoncordError
 from koncord.federate.flower.answering import load, run_instead
+from koncord.federate.flower.tasks import clientapp_arguments, next_token
 from koncord.federate.private.budget import rho_of
+from koncord.network.places import RUNTIME
 from koncord.network.site import SiteFolder, answer
+
+ERROR_LEAVES_WITHIN = 5.0  # seconds; the SuperNode looks for a reply every half second
 
 
 def main(arguments: Sequence[str]) -> None:
     os.umask(0o077)
-    state, where, *rest = arguments
-    if where == "--":
-        answer_one(Path(state), rest)
-    else:
-        answer_all(Path(state), where)
+    state, address = arguments
+    try:
+        answer_all(Path(state), address)
+    except KoncordError as error:
+        sys.exit(f"{error}")
 
 
-def answer_all(state: Path, socket: str) -> NoReturn:
-    """Answer every message that is handed over, each in a copy of this process."""
+def answer_all(state: Path, address: str) -> NoReturn:
+    """Answer every message, one after the other as the SuperNode hands them out, each in a copy of this process."""
     load()
     budget = SiteFolder.load(state).privacy
     if budget is not None:
         rho_of(budget.epsilon, budget.delta)  # loads OpenDP; no noise is drawn here, where all copies would share it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
-    with Listener(socket, family="AF_UNIX") as listener:
-        while True:
-            connection = listener.accept()
-            if os.fork() == 0:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                listener.close()
-                answer_handed_over(state, connection)
-            connection.close()
+    while True:
+        token = next_token(address, state / RUNTIME)
+        copy = os.fork()
+        if copy == 0:
+            answer_one(state, clientapp_arguments(address, state / RUNTIME, token, os.getppid()))
+        code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+        if code:
+            time.sleep(ERROR_LEAVES_WITHIN)
+            raise KoncordError(f"the process that answered a message ended with {code}.")
 
 
-def answer_handed_over(state: Path, connection: Connection) -> NoReturn:
-    """Answer one message and end; the connection is open as long as this takes."""
+def answer_one(state: Path, arguments: Sequence[str]) -> NoReturn:
+    """Answer one message and end."""
+    code = 1
     try:
-        answer_one(state, json.loads(connection.recv_bytes()))
-    except SystemExit:
-        pass
+        sys.argv = ["flwr-clientapp", *arguments]  # of this copy alone: nobody else can read it
+        run_instead(partial(answer, state))
+    except SystemExit as end:
+        code = 0 if end.code in (None, 0) else 1
     except BaseException:
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
-
-
-def answer_one(state: Path, arguments: Sequence[str]) -> None:
-    sys.argv = ["flwr-clientapp", *arguments]
-    run_instead(partial(answer, state))
+        os._exit(code)
 
 
 if __name__ == "__main__":

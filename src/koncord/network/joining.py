@@ -1,20 +1,22 @@
-"""A site's program: Flower's SuperNode, started again whenever it ends, until somebody says stop."""
+"""A site's programs, Flower's SuperNode and koncord's client: begun again when one ends, until somebody says stop."""
 
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from secrets import token_bytes
 
 from koncord.errors import KoncordError
-from koncord.federate.flower.programs import environment, supernode_command, write_client_programs
-from koncord.network.places import Invitation
+from koncord.federate.flower.programs import SECRET, environment, supernode_command
+from koncord.network.certificates import write_authority, write_private
+from koncord.network.places import RUNTIME, Invitation
 from koncord.network.processes import Program, say
 from koncord.network.serving import free_port
 
 CONNECTED = b"SuperNode ID:"
 POLL = 0.5
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
+SECRET_BYTES = 32
 
 
 def stay_joined(folder: Path, invitation: Invitation, *, patience: float | None) -> None:
@@ -22,45 +24,65 @@ def stay_joined(folder: Path, invitation: Invitation, *, patience: float | None)
     folder = folder.resolve()
     home = folder / "flower"
     home.mkdir(exist_ok=True)
-    variables = environment(home, first_in_path=folder / "bin")
-    with TemporaryDirectory(prefix="koncord-") as own:
-        socket = Path(own) / "answers"  # the name of a socket must be short, that of the folder may be long
-        answering = [sys.executable, "-m", "koncord.network.clientapp", str(folder)]
-        write_client_programs(folder / "bin", socket, [*answering, "--"])
-        warm = Program("koncord", [*answering, str(socket)], log=folder / "answers.log", environment=variables)
-        try:
-            keep_connected(folder, invitation, variables, patience=patience)
-        finally:
-            warm.stop()
+    write_runtime(folder / RUNTIME)
+    keep_connected(folder, invitation, environment(home), patience=patience)
+
+
+def write_runtime(folder: Path) -> None:
+    """Write what the SuperNode and koncord's client know each other by: new at every join, and for nobody else."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    write_authority(folder, [])
+    write_private(folder / SECRET, token_bytes(SECRET_BYTES))
 
 
 def keep_connected(
     folder: Path, invitation: Invitation, variables: Mapping[str, str], *, patience: float | None
 ) -> None:
+    """Start the SuperNode, and once it is connected the client; when either ends, end both and begin again.
+
+    A SuperNode whose client is gone may wait without end for an answer that does not come.
+    """
     log = folder / "flower.log"
     address, credentials = invitation.address, None if invitation.is_insecure else folder
     n_failures, last_connected = 0, time.monotonic()
     while True:
         begins_at = log.stat().st_size if log.exists() else 0
-        command = supernode_command(address=address, site=invitation.site, credentials=credentials, port=free_port())
-        program = Program("Flower", command, log=log, environment=variables)
+        port = free_port()
+        command = supernode_command(
+            address=address, site=invitation.site, credentials=credentials, port=port, runtime=folder / RUNTIME
+        )
+        supernode = Program("Flower", command, log=log, environment=variables)
+        client: Program | None = None
         try:
-            is_connected = False
-            while not program.has_ended:
-                if not is_connected and CONNECTED in content_from(log, begins_at):
-                    is_connected, n_failures = True, 0
+            while not supernode.has_ended and not (client and client.has_ended):
+                if client is None and CONNECTED in content_from(log, begins_at):
+                    client = start_client(folder, port, variables)
+                    n_failures = 0
                     say(f"joined {address}")
-                if is_connected:
+                if client is not None:
                     last_connected = time.monotonic()
-                check_patience(patience, last_connected, address, program)
+                check_patience(patience, last_connected, address, supernode)
                 time.sleep(POLL)
+            is_refused = supernode.has_ended
         finally:
-            program.stop()
-        check_patience(patience, last_connected, address, program)
+            supernode.stop()
+            if client is not None:
+                client.stop()
+        check_patience(patience, last_connected, address, supernode)
         pause = PAUSES[min(n_failures, len(PAUSES) - 1)]
         n_failures += 1
-        say(f"{address} does not take this site now ({reason(content_from(log, begins_at))}); next try in {pause:g} s")
+        if is_refused:
+            why = f"{address} does not take this site now ({reason(content_from(log, begins_at))})"
+        else:
+            why = f"what answers for this site has ended (see {folder / 'answers.log'})"
+        say(f"{why}; next try in {pause:g} s")
         time.sleep(pause)
+
+
+def start_client(folder: Path, port: int, variables: Mapping[str, str]) -> Program:
+    command = [sys.executable, "-m", "koncord.network.clientapp", str(folder), f"127.0.0.1:{port}"]
+    return Program("koncord", command, log=folder / "answers.log", environment=variables)
 
 
 def check_patience(patience: float | None, last_connected: float, address: str, program: Program) -> None:

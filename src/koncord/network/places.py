@@ -15,6 +15,7 @@ COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord
 VERSION = 1
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+RUNTIME = "runtime"  # in a site's folder: what its SuperNode and its client know each other by
 LOWEST_PORT, HIGHEST_PORT = 1, 65535
 INSECURE = (
     "WARNING: this federation is insecure. Nothing is encrypted and no site proves who it is: whoever can run a "

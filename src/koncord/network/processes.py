@@ -9,21 +9,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
 STOP_WITHIN = 10.0  # seconds a program gets to end by itself
 POLL = 0.05
 PR_SET_PDEATHSIG = 1
+MARK = "KONCORD_PROGRAM"
 
 
 class Program:
     """A program in a process group of its own, with its output in a file.
 
-    It ends when its owner does, even if the owner is killed (Linux).
+    It ends when its owner does, even if the owner is killed (Linux). What it starts carries its mark, an environment
+    variable, and so is known even after the program itself was killed and in a session of its own.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
+        self.mark = f"{MARK}={token_hex(16)}"
         say(f"starting {name}: {' '.join(command)}")
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -31,7 +35,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=dict(environment),
+                env={**environment, MARK: self.mark.removeprefix(f"{MARK}=")},
                 start_new_session=True,
                 preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
@@ -42,16 +46,11 @@ class Program:
 
     def stop(self) -> None:
         """End it and everything it started: asked first, then made to."""
-        family = descendants(self.process.pid)
         if not self.has_ended:
             signal_group(self.process.pid, signal.SIGTERM)
         self._wait(STOP_WITHIN)
-        family |= descendants(self.process.pid)
         signal_group(self.process.pid, signal.SIGKILL)
-        for pid, started in family.items():
-            if start_time(pid) == started:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not kill_marked(self.mark), STOP_WITHIN)
         self.process.wait()
 
     def _wait(self, seconds: float) -> None:
@@ -75,20 +74,20 @@ def signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def descendants(pid: int) -> dict[int, str]:
-    """Children, grandchildren, ... of a process that live now, each with its start time, which tells a number anew."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        fields = stat_fields(int(entry.name))
-        if fields:
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: dict[int, str] = {}
-    waiting = list(children.get(pid, []))
-    while waiting:
-        child = waiting.pop()
-        found[child] = start_time(child)
-        waiting += children.get(child, [])
-    return found
+def kill_marked(mark: str) -> bool:
+    """Kill all processes that were given this environment variable; whether there were any."""
+    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if has_mark(entry, mark)]
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(found)
+
+
+def has_mark(entry: Path, mark: str) -> bool:
+    try:
+        return mark.encode() in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:  # it ended meanwhile, or is another user's
+        return False
 
 
 def start_time(pid: int) -> str:

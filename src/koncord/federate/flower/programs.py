@@ -2,16 +2,15 @@
 
 import json
 import os
-import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from koncord.errors import KoncordError, MissingExtra
 
 SUPERLINK = "koncord"  # the name of the connection in Flower's configuration
+SECRET, AUTHORITY = "secret", "ca.crt"  # files by which a site's SuperNode and its client know each other
 SITE = "site"  # what a site without a key calls its name in Flower's configuration
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -22,8 +21,6 @@ QUIET = {
 }
 # One thread in every process, so that sums round alike everywhere.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# Programs that Flower would start at a site for other kinds of runs.
-FOREIGN = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 APP = {
     "pyproject.toml": """\
 [project]
@@ -52,21 +49,6 @@ build-backend = "setuptools.build_meta"
     "koncord_relay/client_app.py": '"""Answers nothing: a site answers with the koncord it has installed."""\n\n'
     "from flwr.clientapp import ClientApp\n\napp = ClientApp()\n",
 }
-HAND_OVER = """\
-import json, os, sys
-from multiprocessing.connection import Client
-
-try:
-    with Client({socket!r}, family="AF_UNIX") as warm:
-        warm.send_bytes(json.dumps(sys.argv[1:]).encode())
-        try:
-            warm.recv_bytes()
-        except EOFError:
-            pass
-except OSError:
-    cold = {cold!r}
-    os.execv(cold[0], [*cold, *sys.argv[1:]])
-"""
 CALL_TIMEOUT = 120.0
 
 
@@ -78,11 +60,9 @@ def program(name: str) -> str:
     return str(path)
 
 
-def environment(home: Path, *, first_in_path: Path | None = None) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
     """Environment of Flower's programs: its files under `home`, and its programs found first."""
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    if first_in_path is not None:
-        path.insert(0, str(first_in_path))
     return {**os.environ, **QUIET, **ONE_THREAD, "FLWR_HOME": str(home), "PATH": os.pathsep.join(path)}
 
 
@@ -103,8 +83,11 @@ def superlink_command(*, host: str, port: int, certificates: Path | None, databa
     ]
 
 
-def supernode_command(*, address: str, site: str, credentials: Path | None, port: int) -> list[str]:
-    """`credentials` is the folder of the site's key and the authority's certificate; without, it says its name."""
+def supernode_command(*, address: str, site: str, credentials: Path | None, port: int, runtime: Path) -> list[str]:
+    """A SuperNode that gives its tasks to whoever has the secret of `runtime`, on a port of this machine.
+
+    `credentials` is the folder of the site's key and the authority's certificate; without, it says its name.
+    """
     guarded = (
         ["--insecure", "--node-config", f'{SITE}="{site}"']
         if credentials is None
@@ -115,27 +98,10 @@ def supernode_command(*, address: str, site: str, credentials: Path | None, port
     )
     return [
         *(program("flower-supernode"), "--superlink", address, *guarded),
-        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--host", "127.0.0.1", "--port", str(port), "--isolation", "process"),
+        *("--superexec-auth-secret-file", str(runtime / SECRET), "--ssl-ca-certfile", str(runtime / AUTHORITY)),
+        *("--ssl-certfile", str(runtime / "server.crt"), "--ssl-keyfile", str(runtime / "server.key")),
     ]
-
-
-def write_client_programs(folder: Path, socket: Path, cold: Sequence[str]) -> None:
-    """What Flower finds in the place of its own programs at a site: koncord's client, and refusals.
-
-    The client hands its arguments to the process that listens at `socket`, which has everything loaded, and lives as
-    long as the answer takes; if nobody listens, it becomes the command `cold`.
-    """
-    folder.mkdir(exist_ok=True)
-    hand_over = folder / "hand_over.py"
-    hand_over.write_text(HAND_OVER.format(socket=str(socket), cold=list(cold)), encoding="utf-8")
-    write_script(folder / "flwr-clientapp", f'exec {shlex.join([sys.executable, "-IS", str(hand_over)])} "$@"')
-    for name in FOREIGN:
-        write_script(folder / name, f"echo 'koncord: a site of koncord runs no {name}.' >&2\nexit 1")
-
-
-def write_script(path: Path, body: str) -> None:
-    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-    path.chmod(0o700)
 
 
 def write_app(folder: Path) -> Path:
