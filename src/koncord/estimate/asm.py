@@ -35,9 +35,11 @@ MNIST_MERGE_FACTORS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2)
 HOLDOUT = 0.2
 # A table whose fitted rows have no room for this many components of the grid's smallest mass is too small for the grid.
 # Then its rows divided by these are minimum masses too, down to two rows; the largest comes first, so ties split less.
+# Few rows split by chance, so with these only a clear structure counts ("reasonable", Kaufman and Rousseeuw, 1990).
 ROOM_FOR = 3
 SMALL_TABLE_DIVISORS = (3, 6, 12, 24)
 LEAST_MASS = 2.0
+CLEAR_SILHOUETTE = 0.5
 
 
 class ASM(SphericalMixtureMixin):
@@ -60,7 +62,7 @@ class ASM(SphericalMixtureMixin):
 
     The smallest minimum mass of the paper's grid is 20, so a table of fewer than 75 rows could not be split into three
     components. With ``min_mass=None``, such a table is also tried with a third, a sixth, a twelfth and a twenty-fourth
-    of its rows; ``extra_masses_`` says so.
+    of its rows, and what they give counts if its silhouette is at least 0.5; ``extra_masses_`` says so.
 
     In a split test the variance of a half is floored at 1e-6 of the variance of the component under test, so
     duplicate rows, constant columns and fewer rows than columns are all right.
@@ -73,7 +75,7 @@ class ASM(SphericalMixtureMixin):
     n_split_components_ : components before merging
     config_ : the three values used
     extra_masses_ : minimum masses tried beyond the paper's grid because the table is small; empty otherwise
-    results_ : tuple of `Candidate` in grid order, empty when nothing was left open
+    results_ : tuple of `Candidate` in grid order, those that count; empty when nothing was left open
     best_score_ : silhouette of the chosen configuration, NaN when there was none
 
     Examples
@@ -119,6 +121,7 @@ class ASM(SphericalMixtureMixin):
                 rng = as_generator(self.random_state)
                 fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
                 results = score_grid(grow, fit_rows, HeldOut(X, held_rows), grid, max_components)
+                results = [each for each in results if each.params["min_mass"] not in extra or is_clear(each)]
                 best = best_of(results)
                 config, self.best_score_ = dict(best.params), best.score
             else:
@@ -174,6 +177,10 @@ def small_table_masses(n: int) -> tuple[float, ...]:
         return ()
     masses = (n / divisor for divisor in SMALL_TABLE_DIVISORS)
     return tuple(mass for mass in masses if LEAST_MASS <= mass < smallest)
+
+
+def is_clear(candidate: Candidate) -> bool:
+    return candidate.score >= CLEAR_SILHOUETTE
 
 
 def score_grid(

@@ -7,7 +7,7 @@ from typing import Any
 
 import koncord
 from koncord.data.files import Table, counted, joined
-from koncord.estimate.asm import HOLDOUT
+from koncord.estimate.asm import CLEAR_SILHOUETTE, HOLDOUT
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import Candidate, best_of, n_held_out
 from koncord.estimate.silhouette import MAX_SCORED
@@ -205,7 +205,10 @@ def about_choice(estimate: Estimate) -> str:
     ]
     if estimate.extra_masses:
         tried = [f"{mass:.4g}" for mass in estimate.extra_masses]
-        lines.append(f"note: few rows for the paper's minimum masses; {joined(tried)} were tried too")
+        lines.append(
+            f"note: few rows for the paper's minimum masses; {joined(tried)} were tried too, "
+            f"and count from a silhouette of {CLEAR_SILHOUETTE:g}"
+        )
     if estimate.cap is not None:
         lines.append(f"note: splitting stopped at the cap of {estimate.cap} components (--max-components)")
     if estimate.is_converged is False:
