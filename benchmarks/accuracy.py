@@ -27,7 +27,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import ASM, Consensus, FederatedClustering, FedGEM, KnownCounts
-from koncord.estimate.asm import MNIST_MERGE_FACTORS
+from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
 from koncord.estimate.silhouette import nearest
 from koncord.federate.choosing import ONE_CLUSTER, WARD, Candidate, Choice, grid, judged, labelings, put_together
 from koncord.federate.consensus import Refine, Report, refine
@@ -119,9 +119,10 @@ def run_real(run: Run) -> dict[str, Any]:
     if run.method == "oracle":
         estimator: Any = KnownCounts([len(np.unique(each)) for each in classes])
     elif run.method == "asm-s":
-        estimator = ASM(merge_factor=MNIST_MERGE_FACTORS if run.dataset == "mnist" else None)
+        merge_factors = MNIST_MERGE_FACTORS if run.dataset == "mnist" else None
+        estimator = ASM(min_mass=GRID["min_mass"], merge_factor=merge_factors)  # the paper's grid for small sites too
     elif run.method == "consensus/no-report":
-        estimator = ASM()
+        estimator = ASM(min_mass=GRID["min_mass"])
     else:
         estimator = KnownCounts(1)  # Consensus does not use phase 1
     upsilon = UPSILON.get(run.dataset, SETS[run.dataset].upsilon)

@@ -190,6 +190,104 @@ def test_a_cap_that_was_reached_is_noted(visits, result, run):
     assert not result("estimate", "visits.csv", "--estimator", "xmeans")["reached_max_components"]
 
 
+def test_a_table_of_few_rows_is_said_to_have_been_tried_with_smaller_masses(blobs, run, result, tmp_path):
+    X, _ = blobs([[0, 0], [30, 0], [0, 30]], n_each=17)
+    np.save(tmp_path / "t.npy", X)
+    found = result("estimate", tmp_path / "t.npy")
+    assert (found["n_components"], found["counts"]) == (3, [17, 17, 17])
+    assert found["extra_min_masses"] == [17.0, 8.5, 4.25, 2.125]
+    _, out, _ = run("estimate", tmp_path / "t.npy")
+    assert (
+        "note: few rows for the paper's minimum masses; 17, 8.5, 4.25 and 2.125 were tried too, and count from" in out
+    )
+    assert result("estimate", tmp_path / "t.npy", "--min-mass", "5")["extra_min_masses"] == []
+
+
+# --- the test against one Gaussian ---
+
+# Rows and draws of one Gaussian in three columns: of these 34, ASM by itself takes nearly all for several clusters.
+ONE_GAUSSIAN = ((100, 10), (200, 10), (500, 10), (2000, 4))
+
+
+def test_one_gaussian_is_one_component_in_nearly_every_draw(result, tmp_path):
+    found, untested = [], []
+    for n, n_draws in ONE_GAUSSIAN:
+        for draw in range(n_draws):
+            np.save(tmp_path / "t.npy", np.random.default_rng([n, draw]).normal(size=(n, 3)))
+            answer = result("estimate", tmp_path / "t.npy")
+            found.append(answer["n_components"])
+            untested.append(answer["null_test"]["untested_components"])
+            assert answer["null_test"]["is_several"] == (found[-1] > 1)
+    assert found.count(1) >= 33
+    assert untested.count(1) <= 10
+
+
+def test_the_answer_of_the_test_is_one_whole_component(result, tmp_path):
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    np.save(tmp_path / "t.npy", X)
+    found = result("estimate", tmp_path / "t.npy", "--no-standardize")
+    assert (found["n_components"], found["counts"], found["weights"]) == (1, [500], [1.0])
+    assert np.allclose(found["means"], [X.mean(axis=0)])
+    assert np.allclose(found["variances"], [X.var(axis=0).mean()])
+    asm = koncord.ASM(random_state=0).fit(X)
+    assert found["config"] == asm.config_
+    assert found["null_test"]["untested_components"] == asm.n_components_ > 1
+    assert found["null_test"]["times_chance"] < found["null_test"]["times_needed"] == 3.0
+
+
+@pytest.mark.parametrize("estimator", ["asm", "xmeans", "gmeans"])
+def test_without_the_test_the_answer_is_the_estimators_own(result, tmp_path, estimator):
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    np.save(tmp_path / "t.npy", X)
+    found = result("estimate", tmp_path / "t.npy", "--no-standardize", "--estimator", estimator, "--no-null-test")
+    own = {"asm": koncord.ASM, "xmeans": koncord.XMeans, "gmeans": koncord.GMeans}[estimator](random_state=0).fit(X)
+    assert found["null_test"] is None
+    assert (found["n_components"], found["counts"]) == (own.n_components_, own.counts_.tolist())
+
+
+def test_the_text_says_which_test_was_made_and_what_it_changed(visits, run, tmp_path):
+    _, out, _ = run("estimate", "visits.csv")
+    assert re.search(
+        r"test against one Gaussian, as in koncord fit: several clusters "
+        r"\(\d+(\.\d)? times chance, more than 3 needed\)\n",
+        out,
+    )
+    assert "by itself" not in out
+    np.save("noise.npy", np.random.default_rng(1).normal(size=(500, 3)))
+    _, out, _ = run("estimate", "noise.npy")
+    assert "\n\nK = 1  (asm, seed 0, " in out
+    assert re.search(
+        r"test against one Gaussian, as in koncord fit: one cluster "
+        r"\(\d\.\d times chance, more than 3 needed\)\n"
+        r"asm by itself finds K = \d \(--no-null-test\)\n",
+        out,
+    )
+    assert "The best configuration of each K for asm by itself, fitted without the held-out rows:" in out
+    _, out, _ = run("estimate", "noise.npy", "--no-null-test")
+    assert "Gaussian" not in out
+    assert not re.search(r"K = 1 ", out)
+
+
+def test_a_table_that_shows_structure_where_the_estimator_found_one_component_is_noted(visits, run):
+    _, out, _ = run("estimate", "visits.csv", "--min-mass", "200")
+    assert "K = 1 " in out
+    assert "note: the table shows more structure than one Gaussian, but asm finds one component\n" in out
+
+
+@pytest.mark.parametrize("X", [np.ones((1, 2)), np.eye(2), np.ones((40, 2)), np.arange(60.0)[:, None]], ids=len)
+def test_tables_without_much_to_test_get_an_answer(result, tmp_path, X):
+    np.save(tmp_path / "t.npy", X)
+    found = result("estimate", tmp_path / "t.npy")
+    assert found["n_components"] >= 1
+    assert found["null_test"].keys() == {
+        "is_several",
+        "times_chance",
+        "times_needed",
+        "leaf_rows",
+        "untested_components",
+    }
+
+
 # --- the picture ---
 
 

@@ -12,8 +12,8 @@ from koncord import ASM, DPGMM, GMeans, KnownCounts, LabelFreeSearch, XMeans
 from koncord.estimate import dpgmm, gmeans, xmeans
 
 ESTIMATORS = [
-    ASM(min_mass=15, random_state=0),
-    ASM("identity", min_mass=15, random_state=0),
+    ASM(random_state=0),
+    ASM("identity", random_state=0),
     XMeans(random_state=0),
     XMeans(**xmeans.PAPER, random_state=0),
     GMeans(random_state=0),

@@ -169,6 +169,41 @@ def test_separated_round_clusters_are_found(blobs):
     np.testing.assert_allclose(fitted.weights_, 0.25, atol=0.01)
 
 
+@pytest.mark.parametrize("n", [30, 50, 60, 74])
+def test_far_apart_clusters_of_a_small_table_are_found_and_the_extra_masses_are_said(n):
+    rng = np.random.default_rng(n)
+    y = np.arange(n) % 3
+    X = 30 * np.array([[0, 0], [1, 0], [0, 1]])[y] + rng.normal(size=(n, 2))
+    fitted = ASM(random_state=0).fit(X)
+    assert fitted.n_components_ == 3
+    assert adjusted_rand_score(y, fitted.labels_) == 1.0
+    assert fitted.extra_masses_ == tuple(n / by for by in (3, 6, 12, 24) if 2 <= n / by < 20)
+    tried = list(dict.fromkeys(candidate.params["min_mass"] for candidate in fitted.results_))
+    assert set(tried) <= {*GRID["min_mass"], *fitted.extra_masses_}
+    assert tried[:5] == list(GRID["min_mass"])
+    assert fitted.config_["min_mass"] in fitted.extra_masses_
+
+
+def test_a_small_table_of_one_cluster_is_hardly_ever_cut():
+    n_found = [
+        ASM(random_state=0).fit(np.random.default_rng([n, draw]).normal(size=(n, 3))).n_components_
+        for n in (25, 35)
+        for draw in range(20)
+    ]
+    assert n_found.count(1) >= 36
+
+
+def test_a_table_that_the_grid_suits_and_a_mass_that_is_given_are_left_alone():
+    X = np.random.default_rng(0).normal(size=(75, 2))
+    fitted = ASM(random_state=0).fit(X)
+    assert fitted.extra_masses_ == ()
+    assert {candidate.params["min_mass"] for candidate in fitted.results_} == set(GRID["min_mass"])
+    for min_mass in (20, GRID["min_mass"]):
+        fitted = ASM(min_mass=min_mass, random_state=0).fit(X[:50])
+        assert fitted.extra_masses_ == ()
+        assert {candidate.params["min_mass"] for candidate in fitted.results_} <= set(GRID["min_mass"])
+
+
 def test_one_small_round_cluster_is_one_component():
     X = np.random.default_rng(0).normal(size=(35, 10))
     assert ASM(random_state=0).fit(X).n_components_ == 1

@@ -212,5 +212,30 @@ def test_clients_that_are_no_tables_are_refused_in_a_sentence(clients, message):
     assert message in str(caught.value)
 
 
+class NoBase:
+    """An aggregator that does not derive from the base class."""
+
+    name = "none"
+
+    def server(self, clients, n_features, rng):
+        yield None
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "got"),
+    [
+        ("fedgem", "got the name 'fedgem'."),
+        (FedGEM, "got the class FedGEM."),
+        (NoBase(), "got NoBase, which lacks 'sends' and 'client_steps'."),
+        (5, "got int, which lacks 'name', 'sends', 'client_steps' and 'server'."),
+    ],
+)
+def test_what_is_no_aggregator_is_refused_in_a_sentence(sites, aggregator, got):
+    with pytest.raises(TypeError) as caught:
+        FederatedClustering(ASM(), aggregator, random_state=0).fit(sites)
+    wanted = "'aggregator' of FederatedClustering must be an aggregator such as koncord.Consensus(), derived from "
+    assert str(caught.value) == f"{wanted}koncord.federate.link.Aggregator; {got}"
+
+
 def test_columns_are_found_in_the_wanted_order():
     assert order_of(("b", "c", "a"), ("a", "b", "c")).tolist() == [2, 0, 1]

@@ -1,10 +1,11 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from koncord import GlobalModel
+from koncord import FederatedClustering, GlobalModel
 from koncord.errors import ModelFileError
 
 
@@ -40,6 +41,23 @@ def test_a_saved_model_comes_back_whole(model, tmp_path):
         else:
             np.testing.assert_array_equal(ours, theirs)
     assert [path.name for path in tmp_path.iterdir()] == ["m.koncord"]
+
+
+def test_models_are_equal_by_value(blobs, tmp_path):
+    sites = {name: blobs([[0, 0], [9, 9]], 40, seed=at)[0] for at, name in enumerate("ab")}
+    one, again, other = (FederatedClustering(random_state=seed).fit(sites).model_ for seed in (0, 0, 1))
+    assert (one == one) is True
+    assert (one == again) is True
+    assert (one != again) is False
+    assert (one == other) is False  # another seed
+    assert (one == replace(one, centers=one.centers + 1)) is False
+    assert (one == replace(one, centers=one.centers[:1], weights=np.ones(1))) is False
+    assert (one == "a model") is False
+    one.save(tmp_path / "m")
+    assert GlobalModel.load(tmp_path / "m") == one
+    assert one in [other, again]
+    with pytest.raises(TypeError, match="unhashable type: 'GlobalModel'"):
+        hash(one)
 
 
 def test_equal_models_are_equal_files(model, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from koncord import DPGMM, LabelFreeSearch
 from koncord.data import load
 from koncord.errors import KoncordError
-from koncord.estimate.search import n_components_of
+from koncord.estimate.base import n_components_of
 from koncord.reproduce.protocol import (
     AGGREGATORS,
     IMAGES,
@@ -66,7 +66,7 @@ def test_the_estimator_of_every_method_counts_separated_clusters(method, blobs):
     if method == "dpgmm":
         assert len(estimator.param_grid["concentration"]) == 6
         estimator = LabelFreeSearch(DPGMM(truncation=12), estimator.param_grid)
-    assert n_components_of(estimator.set_params(random_state=0).fit(X)) == 3
+    assert n_components_of(estimator.set_params(random_state=0).fit(X), X) == 3
 
 
 def test_the_oracle_alone_is_told_the_counts():

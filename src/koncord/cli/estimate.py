@@ -24,12 +24,17 @@ SUMMARY = "how many components one table holds, with no labels and no count"
 DESCRIPTION = """\
 Estimate how many components the rows of a table form, and describe each of them.
 
+An estimator by itself finds several components in almost any table, also in one Gaussian. So the table is first
+compared with draws of one Gaussian, as koncord fit does; if it shows no more structure than these, K is 1.
+--no-null-test gives the estimator's own answer; that of asm is the paper's method.
+
 FILE is CSV, TSV, Parquet, NPY or NPZ and holds numbers: one row a sample, one column a feature.
 """
 EPILOG = """\
 examples:
   koncord estimate visits.csv --plot visits.png
   koncord estimate visits.parquet --columns age,stay --estimator gmeans --json
+  koncord estimate visits.csv --no-null-test
 """
 
 
@@ -46,6 +51,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("file", metavar="FILE", help="the table")
     add_table_options(parser)
     add_estimator_options(parser)
+    group = parser.add_argument_group("test")
+    group.add_argument(
+        "--null-test",
+        action=argparse.BooleanOptionalAction,
+        help="answer 1 for a table that shows no more structure than one Gaussian (default: yes)",
+    )
+    parser.set_defaults(null_test=True)
     group = parser.add_argument_group("output")
     group.add_argument(
         "--json",
@@ -73,6 +85,12 @@ def run(args: argparse.Namespace) -> None:
         estimator = estimator_of(args)
         started = perf_counter()
         fitted = estimator.fit(table.X)
+        null_test = None
+        if args.null_test:
+            from koncord.federate.nulltest import against_one_gaussian
+
+            report(1.0, "testing against one Gaussian")
+            null_test = against_one_gaussian(table.X, args.seed)
         seconds = perf_counter() - started
         report(1.0, "describing the components")
         from koncord.report.estimate import as_record, as_text, describe, headline
@@ -88,11 +106,12 @@ def run(args: argparse.Namespace) -> None:
             scale=scale,
             seconds=seconds,
             notes=notes,
+            null_test=null_test,
         )
         if figures is not None:
             report(1.0, f"drawing {args.plot.name}")
             figure = figures.estimate_figure(
-                table.X, fitted.labels_, estimate.means, estimate.candidates, title=headline(estimate)
+                table.X, estimate.labels, estimate.means, estimate.candidates, title=headline(estimate)
             )
             write_whole(args.plot, figures.as_png(figure))
     print(as_json(as_record(estimate)) if args.json else as_text(estimate))

@@ -20,7 +20,7 @@ from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number, check_option
 from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
-from koncord.estimate.search import Candidate, best_of, split_rows
+from koncord.estimate.search import Candidate, best_of, n_held_out, split_rows
 from koncord.estimate.silhouette import HeldOut
 from koncord.estimate.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, components_of
 from koncord.types import Components, FloatArray, IntArray
@@ -33,6 +33,13 @@ GRID: Mapping[str, tuple[float, ...]] = {
 }
 MNIST_MERGE_FACTORS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2)
 HOLDOUT = 0.2
+# A table whose fitted rows have no room for this many components of the grid's smallest mass is too small for the grid.
+# Then its rows divided by these are minimum masses too, down to two rows; the largest comes first, so ties split less.
+# Few rows split by chance, so with these only a clear structure counts ("reasonable", Kaufman and Rousseeuw, 1990).
+ROOM_FOR = 3
+SMALL_TABLE_DIVISORS = (3, 6, 12, 24)
+LEAST_MASS = 2.0
+CLEAR_SILHOUETTE = 0.5
 
 
 class ASM(SphericalMixtureMixin):
@@ -53,6 +60,10 @@ class ASM(SphericalMixtureMixin):
     rows, keeps the one with the largest silhouette of the other 20 % (ties: fewer components, then grid order), and
     fits it again on all rows. At most 3,000 held-out rows, drawn by the same seed, enter the silhouette.
 
+    The smallest minimum mass of the paper's grid is 20, so a table of fewer than 75 rows could not be split into three
+    components. With ``min_mass=None``, such a table is also tried with a third, a sixth, a twelfth and a twenty-fourth
+    of its rows, and what they give counts if its silhouette is at least 0.5; ``extra_masses_`` says so.
+
     In a split test the variance of a half is floored at 1e-6 of the variance of the component under test, so
     duplicate rows, constant columns and fewer rows than columns are all right.
 
@@ -63,7 +74,8 @@ class ASM(SphericalMixtureMixin):
     labels_ : component of every training row; ``counts_`` and ``means_`` are those of these rows
     n_split_components_ : components before merging
     config_ : the three values used
-    results_ : tuple of `Candidate` in grid order, empty when nothing was left open
+    extra_masses_ : minimum masses tried beyond the paper's grid because the table is small; empty otherwise
+    results_ : tuple of `Candidate` in grid order, those that count; empty when nothing was left open
     best_score_ : silhouette of the chosen configuration, NaN when there was none
 
     Examples
@@ -96,6 +108,8 @@ class ASM(SphericalMixtureMixin):
     def fit(self, X: FloatArray, y: object = None) -> Self:
         X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
         grid = self._grid()
+        extra = small_table_masses(len(X)) if self.min_mass is None else ()
+        grid["min_mass"] += extra
         max_components = check_count("max_components", self.max_components, owner=self)
         covariance = check_option("covariance", self.covariance, ("spherical", "identity"), owner=self)
         n_em_iter = check_count("max_em_iter", self.max_em_iter, owner=self)
@@ -107,6 +121,7 @@ class ASM(SphericalMixtureMixin):
                 rng = as_generator(self.random_state)
                 fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
                 results = score_grid(grow, fit_rows, HeldOut(X, held_rows), grid, max_components)
+                results = [each for each in results if each.params["min_mass"] not in extra or is_clear(each)]
                 best = best_of(results)
                 config, self.best_score_ = dict(best.params), best.score
             else:
@@ -116,6 +131,7 @@ class ASM(SphericalMixtureMixin):
                 components, group = merge(components_of(leaves), config["merge_factor"])
         report(1.0)
         self.config_ = config
+        self.extra_masses_ = extra
         self.results_ = tuple(results)
         self.n_split_components_ = len(leaves)
         self.n_components_ = len(components)
@@ -146,6 +162,25 @@ class ASM(SphericalMixtureMixin):
                 check_number(name, value, owner=self, least=0, above=name == "split_factor") for value in values
             )
         return grid
+
+
+def small_table_masses(n: int) -> tuple[float, ...]:
+    """Minimum masses for a table of `n` rows that is too small for the paper's grid; none for a larger one.
+
+    >>> small_table_masses(60)
+    (10.0, 5.0, 2.5)
+    >>> small_table_masses(75)
+    ()
+    """
+    smallest = min(GRID["min_mass"])
+    if n - n_held_out(n, HOLDOUT) >= ROOM_FOR * smallest:
+        return ()
+    masses = (n / divisor for divisor in SMALL_TABLE_DIVISORS)
+    return tuple(mass for mass in masses if LEAST_MASS <= mass < smallest)
+
+
+def is_clear(candidate: Candidate) -> bool:
+    return candidate.score >= CLEAR_SILHOUETTE
 
 
 def score_grid(

@@ -14,6 +14,7 @@ from koncord._progress import part, report
 from koncord._random import RandomState, as_generator, draw_seed, seeded
 from koncord._threads import one_thread
 from koncord._validation import check_number
+from koncord.estimate.base import labels_of, n_components_of
 from koncord.estimate.silhouette import HeldOut
 from koncord.types import FloatArray, IntArray
 
@@ -72,6 +73,11 @@ class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: FloatArray, y: object = None) -> Self:
         X = validate_data(self, X, dtype=float)
+        if not hasattr(self.estimator, "predict"):
+            raise TypeError(
+                f"'estimator' of LabelFreeSearch must have predict; {type(self.estimator).__name__} has none, so "
+                "held-out rows get no labels."
+            )
         grid = combinations(self.param_grid)
         rng = as_generator(self.random_state)
         fit_rows, held_rows = split_rows(len(X), self.holdout, rng, owner=self)
@@ -84,15 +90,16 @@ class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 with part(at / (len(grid) + 1), (at + 1) / (len(grid) + 1), f"candidate {at + 1} of {len(grid)}"):
                     fitted = next(fits)
                 score = held_out.score(fitted.predict(held_out.X)) if len(held_rows) else float("nan")
-                results.append(Candidate(params=params, n_components=n_components_of(fitted), score=score))
+                n_found = n_components_of(fitted, X[fit_rows])
+                results.append(Candidate(params=params, n_components=n_found, score=score))
             best = best_of(results)
             self.best_estimator_ = seeded(clone(self.estimator), seed).set_params(**best.params).fit(X)
         report(1.0)
         self.results_ = tuple(results)
         self.best_params_ = dict(best.params)
         self.best_score_ = best.score
-        self.n_components_ = n_components_of(self.best_estimator_)
-        self.labels_ = self.best_estimator_.labels_
+        self.n_components_ = n_components_of(self.best_estimator_, X)
+        self.labels_ = labels_of(self.best_estimator_, X)
         return self
 
     def predict(self, X: FloatArray) -> IntArray:
@@ -143,11 +150,3 @@ def best_of(results: Sequence[Candidate]) -> Candidate:
         return missing, 0.0 if missing else -candidate.score, candidate.n_components
 
     return min(results, key=rank)
-
-
-def n_components_of(fitted: Any) -> int:
-    """Number of clusters a fitted clusterer found, whatever it calls it."""
-    for name in ("n_components_", "n_clusters_"):
-        if hasattr(fitted, name):
-            return int(getattr(fitted, name))
-    return len(np.unique(fitted.labels_))

@@ -145,7 +145,7 @@ def best_of(candidates: Sequence[Candidate], null: "Null", slack: float) -> tupl
     return best, ranking(others, null.gap_by_chance, slack)[0]
 
 
-def times_chance(candidates: Sequence[Candidate], null: "Null") -> float:
+def times_chance(candidates: Sequence[Candidate], null: "Null | Choice") -> float:
     """How many times what chance gives the leaves show: of the gap, or of gap and separation on average if less."""
     gap = ratio(max((each.gap for each in candidates), default=0.0), null.gap_by_chance)
     separation = ratio(max((each.separation for each in candidates), default=0.0), null.separation_by_chance)

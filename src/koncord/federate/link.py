@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from koncord._progress import part
+from koncord._validation import name_of
 from koncord.types import FloatArray, IntArray, LocalEstimate
 
 Message = Any
@@ -76,6 +77,22 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
         """The server's side of one federation of `clients`, in name order."""
+
+
+def check_is_aggregator(given: Any, *, owner: object) -> None:
+    """`TypeError` in a sentence for what is no aggregator."""
+    wanted = (
+        f"'aggregator' of {name_of(owner)} must be an aggregator such as koncord.Consensus(), derived from "
+        "koncord.federate.link.Aggregator; got"
+    )
+    if isinstance(given, str):
+        raise TypeError(f"{wanted} the name {given!r}.")
+    if isinstance(given, type):
+        raise TypeError(f"{wanted} the class {given.__name__}.")
+    missing = [repr(name) for name in ("name", "sends", "client_steps", "server") if not hasattr(given, name)]
+    if missing:
+        listed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        raise TypeError(f"{wanted} {type(given).__name__}, which lacks {listed}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

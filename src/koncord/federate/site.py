@@ -9,12 +9,11 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
-from koncord._random import draw_seed, seeded
+from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE, check_count
 from koncord.errors import DisclosureRefused, MessageError
-from koncord.estimate.search import n_components_of
+from koncord.estimate.base import adapted
 from koncord.federate import setup
 from koncord.federate.guard import QuestionGuard
 from koncord.federate.ledger import Ledger
@@ -122,10 +121,9 @@ class Site:
             return self._told(self.estimate)  # the first reply was lost
         X = self._scaled(message)
         rng = np.random.default_rng(client_stream(message.seed, self.name, 0))
-        self.fitted = seeded(clone(self.estimator), draw_seed(rng)).fit(X)
-        self.X, self.prepared = X, message
-        self.estimate = LocalEstimate(n_components=n_components_of(self.fitted), means=means_of(self.fitted, X))
-        return self._told(self.estimate)
+        estimate = adapted(self.estimator).estimate(X, draw_seed(rng))
+        self.X, self.prepared, self.estimate = X, message, estimate
+        return self._told(estimate)
 
     def _told(self, estimate: LocalEstimate) -> setup.Prepared:
         """What the server hears of phase 1: nothing, of a table below the floor."""
@@ -155,11 +153,3 @@ class Site:
 def client_stream(seed: int, name: str, round_: int) -> tuple[int, ...]:
     """Name of the random stream of one client in one round: who and when decide, not the order of calls."""
     return seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"), round_
-
-
-def means_of(fitted: Any, X: FloatArray) -> FloatArray:
-    """Component means of any fitted clusterer."""
-    for attribute in ("means_", "cluster_centers_"):
-        if hasattr(fitted, attribute):
-            return np.asarray(getattr(fitted, attribute), dtype=float)
-    return np.array([X[fitted.labels_ == label].mean(axis=0) for label in np.unique(fitted.labels_)])

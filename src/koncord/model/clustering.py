@@ -14,12 +14,13 @@ from koncord._random import RandomState, as_generator, draw_seed
 from koncord._threads import one_thread
 from koncord._validation import LARGEST_VALUE, check_count
 from koncord.estimate.asm import ASM
+from koncord.estimate.base import adapted
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.silhouette import nearest
 from koncord.federate import setup
 from koncord.federate.consensus import Consensus
 from koncord.federate.inprocess import InProcess
-from koncord.federate.link import Asked, Outcome, run_rounds
+from koncord.federate.link import Asked, Outcome, check_is_aggregator, run_rounds
 from koncord.federate.missing import Roster
 from koncord.federate.packed import PackedLink
 from koncord.federate.private import Budget
@@ -35,7 +36,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : phase-1 estimator, fitted at every site on its own rows; default `ASM()`
+    estimator : phase-1 estimator, fitted at every site on its own rows: one of koncord, or a clusterer or mixture of
+        scikit-learn (see `koncord.estimate.base`); default `ASM()`
     aggregator : phase 2, exchanges parameters and finds the global clusters; default `Consensus()`, with `min_support`
     standardize : bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone
     random_state : seed; the same seed gives the same result in whatever order named sites are given
@@ -93,6 +95,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         min_report = check_count("min_report", self.min_report, owner=self)
         min_support = check_count("min_support", self.min_support, owner=self)
         aggregator = Consensus(min_support=min_support) if self.aggregator is None else self.aggregator
+        adapted(estimator, owner=self)
+        check_is_aggregator(aggregator, owner=self)
         if self.privacy is not None and self.standardize:
             raise ValueError(
                 "'standardize' of FederatedClustering must be False with a privacy budget: columns are brought to one "

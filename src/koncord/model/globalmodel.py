@@ -27,9 +27,9 @@ FORMAT = "koncord-global-model"
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GlobalModel:
-    """Global clusters of a federation.
+    """Global clusters of a federation. Two models are equal if their files are; a model has no hash.
 
     `predict` takes rows in the units of the sites' own tables. A table with named columns is matched by name; without
     names, its columns must be in the order of `columns`.
@@ -94,9 +94,29 @@ class GlobalModel:
         """Global cluster of every row: the nearest center."""
         return nearest(self.scaled(X), self.centers)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GlobalModel):
+            return NotImplemented
+        if self is other:
+            return True
+        ours, theirs = self._arrays(), other._arrays()
+        return (
+            self._header() == other._header()
+            and ours.keys() == theirs.keys()
+            and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; the file appears whole or not at all."""
-        arrays = {
+        arrays = {name: np.ascontiguousarray(array) for name, array in self._arrays().items()}
+        data = save(arrays, metadata={"koncord": self._header()})
+        partial = Path(f"{os.fspath(path)}.part")
+        partial.write_bytes(data)
+        partial.replace(path)
+
+    def _arrays(self) -> dict[str, FloatArray | IntArray]:
+        """The arrays of the file, by name."""
+        return {
             "centers": self.centers,
             "weights": self.weights,
             "means": self.means,
@@ -105,6 +125,9 @@ class GlobalModel:
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
         }
+
+    def _header(self) -> str:
+        """Everything else in the file, as JSON."""
         header = {
             "format": FORMAT,
             "version": VERSION,
@@ -116,11 +139,7 @@ class GlobalModel:
             "info": dict(self.info),
             "versions": dict(self.versions),
         }
-        metadata = {"koncord": json.dumps(header, sort_keys=True)}
-        data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=metadata)
-        partial = Path(f"{os.fspath(path)}.part")
-        partial.write_bytes(data)
-        partial.replace(path)
+        return json.dumps(header, sort_keys=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import isnan
+from math import isinf, isnan
 from pathlib import PurePath
 from typing import Any
 
 import koncord
-from koncord.data.files import Table, counted
-from koncord.estimate.asm import HOLDOUT
+from koncord.data.files import Table, counted, joined
+from koncord.estimate.asm import CLEAR_SILHOUETTE, HOLDOUT
+from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import Candidate, best_of, n_held_out
 from koncord.estimate.silhouette import MAX_SCORED
+from koncord.federate.nulltest import NullTest
 from koncord.report.tables import ComponentRow, component_rows, components_text, count_rows, counts_text
-from koncord.types import FloatArray
+from koncord.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,6 +29,10 @@ class Estimate:
     mean: FloatArray  # (n_columns,) what was subtracted from the columns of the file
     scale: FloatArray  # (n_columns,) what they were divided by
     config: dict[str, Any]
+    null_test: NullTest | None  # None if it was not made
+    n_untested: int  # components that the estimator finds by itself
+    extra_masses: tuple[float, ...]  # minimum masses that ASM tried beyond the paper's, on a small table
+    labels: IntArray  # (n_rows,) component of every row
     components: list[ComponentRow]
     means: FloatArray  # (n_components, n_columns)
     variances: FloatArray  # (n_components,)
@@ -37,6 +43,11 @@ class Estimate:
     cap: int | None  # most components the estimator was allowed, if it used them all
     is_converged: bool | None  # None of an estimator that always is
     seconds: float
+
+    @property
+    def is_overruled(self) -> bool:
+        """Whether the test against one Gaussian left one component of several."""
+        return len(self.components) < self.n_untested
 
     @property
     def n_held_out(self) -> int:
@@ -62,9 +73,15 @@ def describe(
     scale: FloatArray,
     seconds: float,
     notes: Sequence[str] = (),
+    null_test: NullTest | None = None,
 ) -> Estimate:
-    """The estimate of a fitted estimator, or of a fitted search over one; `table` holds the rows it was fitted on."""
-    model = getattr(fitted, "best_estimator_", fitted)
+    """The estimate of a fitted estimator, or of a fitted search over one; `table` holds the rows it was fitted on.
+
+    Where `null_test` finds no more structure than in one Gaussian, the estimate is one component.
+    """
+    own = getattr(fitted, "best_estimator_", fitted)
+    is_one = null_test is not None and not null_test.is_several and own.n_components_ > 1
+    model = KnownCounts(1).fit(table.X) if is_one else own
     return Estimate(
         file=file,
         estimator=estimator,
@@ -74,6 +91,10 @@ def describe(
         mean=mean,
         scale=scale,
         config=config_of(fitted),
+        null_test=null_test,
+        n_untested=own.n_components_,
+        extra_masses=getattr(own, "extra_masses_", ()),
+        labels=model.labels_,
         components=component_rows(table.X, model.labels_, model.variances_),
         means=model.means_,
         variances=model.variances_,
@@ -81,8 +102,8 @@ def describe(
         candidates=getattr(fitted, "results_", ()),
         best_score=getattr(fitted, "best_score_", float("nan")),
         notes=tuple(notes),
-        cap=cap_reached(model),
-        is_converged=getattr(model, "converged_", None),
+        cap=cap_reached(own),
+        is_converged=getattr(own, "converged_", None),
         seconds=seconds,
     )
 
@@ -109,6 +130,8 @@ def as_record(estimate: Estimate) -> dict[str, Any]:
         "weights": estimate.weights,
         "means": estimate.means,
         "seconds": round(estimate.seconds, 3),
+        "null_test": null_test_record(estimate),
+        "extra_min_masses": estimate.extra_masses,
         "file": estimate.file,
         "estimator": estimate.estimator,
         "seed": estimate.seed,
@@ -136,16 +159,25 @@ def as_record(estimate: Estimate) -> dict[str, Any]:
     }
 
 
+def null_test_record(estimate: Estimate) -> dict[str, Any] | None:
+    """The test against one Gaussian and the number of components without it."""
+    if estimate.null_test is None:
+        return None
+    return {**asdict(estimate.null_test), "untested_components": estimate.n_untested}
+
+
 def as_text(estimate: Estimate) -> str:
     """For a person."""
     parts = [about_table(estimate), about_choice(estimate), components_text(estimate.components)]
-    if estimate.estimator.startswith("asm") and any(row.is_past_critical_size for row in estimate.components):
+    is_split = estimate.estimator.startswith("asm") and not estimate.is_overruled
+    if is_split and any(row.is_past_critical_size for row in estimate.components):
         parts.append(
             "Past its critical size the split rule of ASM cuts even a single cluster;\n"
             "such a component is whole only as far as the minimum mass and the merge stage keep it so."
         )
     if estimate.candidates:
-        parts.append("The best configuration of each K, fitted without the held-out rows:")
+        whose = f" for {estimate.estimator} by itself" if estimate.is_overruled else ""
+        parts.append(f"The best configuration of each K{whose}, fitted without the held-out rows:")
         parts.append(counts_text(count_rows(estimate.candidates)))
     return "\n\n".join(parts)
 
@@ -171,8 +203,15 @@ def about_choice(estimate: Estimate) -> str:
     )
     lines = [
         f"K = {len(estimate.components)}  ({estimate.estimator}, seed {estimate.seed}, {estimate.seconds:.2f} s)",
+        *about_test(estimate),
         f"configuration: {config}",
     ]
+    if estimate.extra_masses:
+        tried = [f"{mass:.4g}" for mass in estimate.extra_masses]
+        lines.append(
+            f"note: few rows for the paper's minimum masses; {joined(tried)} were tried too, "
+            f"and count from a silhouette of {CLEAR_SILHOUETTE:g}"
+        )
     if estimate.cap is not None:
         lines.append(f"note: splitting stopped at the cap of {estimate.cap} components (--max-components)")
     if estimate.is_converged is False:
@@ -185,9 +224,26 @@ def about_choice(estimate: Estimate) -> str:
         return "\n".join(lines)
     lines.append(f"{among}: silhouette {estimate.best_score:.4f} on {scored_rows(estimate)}")
     n_before = best_of(estimate.candidates).n_components
-    if n_before != len(estimate.components):
-        lines.append(f"without the held-out rows it found K = {n_before}, on all rows K = {len(estimate.components)}")
+    if n_before != estimate.n_untested:
+        lines.append(f"without the held-out rows it found K = {n_before}, on all rows K = {estimate.n_untested}")
     return "\n".join(lines)
+
+
+def about_test(estimate: Estimate) -> list[str]:
+    """Lines on the test against one Gaussian, if it was made."""
+    test = estimate.null_test
+    if test is None:
+        return []
+    found = "several clusters" if test.is_several else "one cluster"
+    shown = "no draw of it shows any" if isinf(test.times_chance) else f"{test.times_chance:.1f} times chance"
+    lines = [f"test against one Gaussian, as in koncord fit: {found} ({shown}, more than {test.times_needed:g} needed)"]
+    if estimate.is_overruled:
+        lines.append(f"{estimate.estimator} by itself finds K = {estimate.n_untested} (--no-null-test)")
+    elif test.is_several and estimate.n_untested == 1:
+        lines.append(
+            f"note: the table shows more structure than one Gaussian, but {estimate.estimator} finds one component"
+        )
+    return lines
 
 
 def scored_rows(estimate: Estimate) -> str:

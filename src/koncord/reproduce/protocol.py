@@ -80,7 +80,9 @@ def phase_1(method: str, dataset: str, true_counts: Sequence[int]) -> Any:
         return counts_alone(true_counts)
     if method in ("asm-s", "asm-i"):
         covariance = "spherical" if method == "asm-s" else "identity"
-        return ASM(covariance=covariance, merge_factor=SETS[dataset].merge_factors)
+        # The masses are named so that the smallest clients get the paper's grid and no more.
+        masses = asm.GRID["min_mass"]
+        return ASM(covariance=covariance, min_mass=masses, merge_factor=SETS[dataset].merge_factors)
     if method == "dpgmm":
         return LabelFreeSearch(DPGMM(), dpgmm.GRID)
     if method == "xmeans":
