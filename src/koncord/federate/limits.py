@@ -30,6 +30,7 @@ LARGEST = {
     "n_axes": 16,
 }
 LARGEST_MESSAGE = 1 << 28  # bytes
+LARGEST_ANSWER = 1 << 25  # bytes of all replies of a client in one exchange: four million numbers
 LARGEST_ROUND = 1_000_000
 LONGEST_NAME = 1_000
 LARGEST_FLOAT = float(np.finfo(float).max)
