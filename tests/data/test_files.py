@@ -167,7 +167,7 @@ def test_an_index_that_pandas_wrote_is_dropped_unless_asked_for(write):
         (",b\n3,4\n", ("x0", "b"), [3, 4]),  # a column without a name
         ("a;b\n3;4.5\n", ("a", "b"), [3, 4.5]),
         ("a|b\n3|4\n", ("a", "b"), [3, 4]),
-        ('"a,x","b\nc"\n3,4\n', ("a,x", "b\nc"), [3, 4]),
+        ('"a,x","b\nc"\n3,4\n', ("a,x", "b c"), [3, 4]),  # a line broken within a cell
         ("\ufeffa,b\n3,4\n", ("a", "b"), [3, 4]),  # Excel's byte order mark
         ("\ufeff3,4\n5,6\n", ("x0", "x1"), [3, 4]),
         ("a,b\r3,4\r", ("a", "b"), [3, 4]),

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import koncord
+from koncord._text import showable
 from koncord.cli import demo, embed, estimate, fit, invite, join, ledger, partition, predict, report, reproduce, serve
 from koncord.cli import run as run_
 from koncord.errors import KoncordError
@@ -98,7 +99,7 @@ def fail(message: str, code: int) -> int:
     """Say in one line what is wrong; with KONCORD_TRACEBACK set, also where."""
     if os.environ.get("KONCORD_TRACEBACK") and code != STOPPED:
         traceback.print_exc()
-    print("koncord:", " ".join(message.split()), file=sys.stderr)
+    print("koncord:", showable(" ".join(message.split())), file=sys.stderr)
     return code
 
 
@@ -107,7 +108,7 @@ def one_line_warnings() -> Iterator[None]:
     """Show a warning as one line, without the place in the source it came from."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        print("koncord: warning:", " ".join(str(message).split()), file=sys.stderr)
+        print("koncord: warning:", showable(" ".join(str(message).split())), file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from koncord._progress import part, report, reporting
+from koncord._text import is_showable
 from koncord.cli.options import (
     ASM_OPTIONS,
     PRIVACY_OPTIONS,
@@ -149,6 +150,8 @@ def check_names(files: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for file in files:
         name = Path(file).stem
+        if not is_showable(name):
+            raise ValueError(f"{name!r} names a site and cannot be shown; rename the file.")
         if name.casefold() in seen:
             raise ValueError(
                 f"'{seen[name.casefold()]}' and '{file}' would both be site {name!r}; "

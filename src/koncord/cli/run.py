@@ -1,7 +1,8 @@
 """``koncord run``: a federation over the sites that joined."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter, sleep
@@ -34,15 +35,17 @@ connected, shows every exchange and who took part, and writes the model and the 
 its own rows on its own disk.
 
 A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
---min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model.
+--min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
+that sends what it was not asked for is set aside; --resume --without NAME leaves one out by hand.
 """
 EPILOG = """\
 examples:
   koncord run --out run --min-sites 3
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
   koncord run --out run --resume
+  koncord run --out run --resume --without west
 """
-SETTINGS, JOURNAL = "resume.json", "journal"
+SETTINGS, JOURNAL, LOCK = "resume.json", "journal", "lock"
 DEFAULT_MIN_SITES, DEFAULT_TIMEOUT, DEFAULT_FIRST_TIMEOUT, DEFAULT_WAIT = 2, 120.0, 3600.0, 120.0
 LOOK_EVERY = 1.0
 # A resumed run has these as it was started with; the rest it may be given anew.
@@ -117,6 +120,13 @@ def add_parser(subparsers: Any) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
     group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
+    group.add_argument(
+        "--without",
+        metavar="NAME",
+        type=names,
+        action="extend",
+        help="with --resume: leave this site out from now on; may be given again",
+    )
     group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(run=run)
 
@@ -125,6 +135,8 @@ def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     if not args.resume:
         check_aggregator_options(args)
+    if args.without and not args.resume:
+        raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
         raise ValueError(f"--min-sites must be at least 1; got {args.min_sites}.")
     for option in ("round_timeout", "first_timeout", "wait"):
@@ -142,9 +154,14 @@ def run(args: argparse.Namespace) -> None:
     check_running(place)
     if place.is_insecure:
         say(INSECURE)
-    settings = resumed(args) if args.resume else begun(args, place)
+    settings = {} if args.resume else begun(args, place)
     again = f"koncord run --out {args.out} --resume"
-    with stopped_by_signals():
+    check_begun(args.out)
+    with stopped_by_signals(), sole_run(args.out):
+        if args.resume:
+            settings = resumed(args)
+            leave_out(args, settings)
+        check_method(args)
         try:
             federate(args, place, settings)
         except Stopped:
@@ -154,6 +171,8 @@ def run(args: argparse.Namespace) -> None:
             raise
         except KoncordError as error:
             raise KoncordError(f"{error} Go on with: {again}") from error
+        except (ValueError, TypeError, ArithmeticError) as error:  # the call itself was checked before
+            raise KoncordError(f"The run failed: {error} Go on with: {again}") from error
 
 
 def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
@@ -193,10 +212,8 @@ def resumed(args: argparse.Namespace) -> dict[str, Any]:
 
     from koncord.errors import KoncordError
 
+    check_begun(args.out)
     path = args.out / SETTINGS
-    if not path.is_file():
-        what = "is finished" if (args.out / "model.koncord").exists() else "holds no run that was begun"
-        raise KoncordError(f"'{args.out}' {what}; there is nothing to resume.")
     try:
         settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for name in METHOD:
@@ -206,15 +223,88 @@ def resumed(args: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
+def check_begun(folder: Path) -> None:
+    from koncord.errors import KoncordError
+
+    if not (folder / SETTINGS).is_file():
+        what = "is finished" if (folder / "model.koncord").exists() else "holds no run that was begun"
+        raise KoncordError(f"'{folder}' {what}; there is nothing to resume.")
+
+
+@contextmanager
+def sole_run(folder: Path) -> Iterator[None]:
+    """Within the block no other koncord run works in the folder; `KoncordError` if one does."""
+    import fcntl
+    import os
+
+    from koncord.errors import KoncordError
+
+    path = folder / LOCK
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except BlockingIOError:
+            is_ours = False
+        if not is_ours:  # taken, or that of a run which ended this moment
+            raise KoncordError(f"Another koncord run works in '{folder}'; wait until it ends, or stop it.")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Note the sites of --without: they are asked no more.
+
+    Where the run stopped on what an exchange had brought, they are taken out of that exchange as well.
+    """
+    import json
+
+    from koncord.errors import KoncordError
+    from koncord.federate.checkpoint import FileJournal
+    from koncord.network.files import write_private
+
+    unknown = [site for site in args.without or () if site not in settings["sites"]]
+    if unknown:
+        raise ValueError(
+            f"--without names {', '.join(unknown)}, who is not of this run; its sites: {', '.join(settings['sites'])}."
+        )
+    journal = FileJournal(args.out / JOURNAL)
+    last = journal.n_kept
+    stopped_after = settings.pop("stopped_after", None)
+    left_out = settings.setdefault("left_out", {})
+    for site in args.without or ():
+        if site not in left_out:
+            if last and stopped_after == last:
+                journal.leave_out(last, site)
+            left_out[site] = last
+    n_left = len(settings["sites"]) - len(left_out)
+    if n_left < args.min_sites:
+        raise KoncordError(
+            f"Without {', '.join(left_out)} {n_left} sites are left; --min-sites asks for {args.min_sites}."
+        )
+    write_private(args.out / SETTINGS, json.dumps(settings, indent=1).encode())
+
+
+def check_method(args: argparse.Namespace) -> None:
+    """ValueError for a parameter of the method that is wrong, before anybody is asked."""
+    import numpy as np
+
+    next(aggregator_of(args).server(("a", "b"), 1, np.random.default_rng(0)))
+
+
 def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str, Any]) -> None:
     import json
     from tempfile import TemporaryDirectory
 
     from koncord._threads import one_thread
+    from koncord.errors import KoncordError
     from koncord.estimate.named import estimator_named
     from koncord.federate.checkpoint import FileJournal
     from koncord.federate.flower.link import Relay
     from koncord.model.clustering import run_federation, settings_of
+    from koncord.network.files import write_private
     from koncord.network.processes import say
     from koncord.network.watching import Watched
     from koncord.report.federation import as_record, as_text
@@ -227,7 +317,9 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
     with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
         say(f"Flower run {relay.run_id} carries run {settings['run']}")
-        wait_for_sites(relay, nodes, args.min_sites, args.wait)
+        left_out = settings.get("left_out", {})
+        wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in left_out}, args.min_sites, args.wait)
+        journal = FileJournal(args.out / JOURNAL)
         link = Watched(
             relay,
             nodes,
@@ -236,18 +328,26 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
             timeout=args.round_timeout,
             first_timeout=args.first_timeout,
             min_sites=args.min_sites,
-            journal=FileJournal(args.out / JOURNAL),
+            journal=journal,
+            left_out=left_out,
         )
-        with one_thread():
-            model = run_federation(
-                link,
-                aggregator,
-                seed=args.seed,
-                standardize=args.standardize,
-                settings=settings_of(estimator, aggregator),
-                min_support=args.min_support,
-                common_columns=args.common_columns,
-            )
+        try:
+            with one_thread():
+                model = run_federation(
+                    link,
+                    aggregator,
+                    seed=args.seed,
+                    standardize=args.standardize,
+                    settings=settings_of(estimator, aggregator),
+                    min_support=args.min_support,
+                    common_columns=args.common_columns,
+                )
+        except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
+            if link.n_exchanges and link.n_exchanges == journal.n_kept:  # the answers were taken, and are the cause
+                settings["stopped_after"] = link.n_exchanges
+                write_private(args.out / SETTINGS, json.dumps(settings, indent=1).encode())
+                raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
+            raise
     record = record_of(
         link,
         aggregator,

@@ -20,6 +20,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from koncord._text import is_showable
 from koncord._validation import LARGEST_VALUE
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -40,6 +41,8 @@ THOUSANDS_COMMA = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d*)?([eE][+-]
 MOST_LISTED = 8
 MOST_DROPPED = 20
 LONGEST_VALUE_SHOWN = 40
+# In a cell of a header a person breaks the line where a space would be.
+BREAKS = re.compile(r" *[\r\n\t]+ *")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,7 +100,8 @@ def read_table(
 
     A CSV file may separate its values by comma, semicolon, tab or bar. Its first line is the header unless it reads as
     data. Columns without a name are x0, x1, ... by position, as are those of arrays; an NPZ file may hold their names
-    as an array of strings called ``columns``. An index that pandas wrote into a Parquet file is dropped.
+    as an array of strings called ``columns``. A line break in a name of a CSV header is read as a space. An index that
+    pandas wrote into a Parquet file is dropped.
 
     Raises `TableError` with a sentence that names the column or the row; where an argument does not fit the file
     (nothing there, no such column) it is a `ValueError` as well.
@@ -204,6 +208,12 @@ def choose_columns(names: Sequence[str], columns: Sequence[str] | None, drop: Co
             f"{shown(path)} has more than one column called {listed(doubled)}; rename them, "
             f"or leave them out with {drop_option(doubled)}."
         )
+    hidden = [name for name in kept if not is_showable(name)]
+    if hidden:
+        raise TableError(
+            f"{shown(path)} has a column whose name holds a control character, a line break or a mark of direction, "
+            f"which cannot be shown: {listed(hidden)}; rename it."
+        )
     left_out = [name for name in dict.fromkeys(names) if name in drop or name in indexes]
     return Choice([names.index(name) for name in kept], tuple(kept), tuple(left_out))
 
@@ -278,7 +288,9 @@ def csv_layout(path: Path) -> Layout:
         raise TableError(f"{shown(path)} is empty; it needs at least one row of numbers.")
     if reads_as_data(first, second):
         return Layout(delimiter, numbered(len(first)), 0)
-    names = [name.strip() or unnamed for name, unnamed in zip(first, numbered(len(first)), strict=True)]
+    names = [
+        BREAKS.sub(" ", name.strip()) or unnamed for name, unnamed in zip(first, numbered(len(first)), strict=True)
+    ]
     return Layout(delimiter, names, n_lines)
 
 

@@ -23,8 +23,9 @@ from safetensors.numpy import save
 from koncord.errors import CheckpointError, MessageError
 from koncord.federate import setup
 from koncord.federate.link import Aggregator
-from koncord.federate.packed import Carried
+from koncord.federate.packed import LEFT_OUT, Carried
 from koncord.federate.private import Known
+from koncord.federate.received import read_seconds
 from koncord.federate.site import Site
 from koncord.federate.wire import pack, unpack
 from koncord.types import LocalEstimate
@@ -51,17 +52,36 @@ class FileJournal:
                 f"'{path}' answers another question than this run asks in exchange {exchange}; "
                 "a run is resumed with the koncord and the settings it was started with."
             )
-        return Carried(
-            replies={client: [blobs[f"{client}/{at}"] for at in range(n)] for client, n in header["replies"].items()},
-            missing=header["missing"],
-            seconds=header["seconds"],
-        )
+        return carried_in(path, header, blobs)
 
     def keep(self, exchange: int, down: Mapping[str, Sequence[bytes]], carried: Carried) -> None:
+        self._write(exchange, digest_of(down), carried)
+
+    @property
+    def n_kept(self) -> int:
+        """The last exchange that is kept."""
+        return max((int(path.stem) for path in self.folder.glob("*.exchange")), default=0)
+
+    def leave_out(self, exchange: int, client: str) -> None:
+        """Take what a client sent out of an exchange, on which nothing was asked yet."""
+        path = self._file(exchange)
+        header, blobs = read_blobs(path)
+        kept = carried_in(path, header, blobs)
+        without = replace(
+            kept,
+            replies={each: replies for each, replies in kept.replies.items() if each != client},
+            missing={each: reason for each, reason in kept.missing.items() if each != client},
+            refused={**kept.refused, client: LEFT_OUT},
+            seconds={each: seconds for each, seconds in kept.seconds.items() if each != client},
+        )
+        self._write(exchange, header["asked"], without)
+
+    def _write(self, exchange: int, asked: str, carried: Carried) -> None:
         header = {
-            "asked": digest_of(down),
+            "asked": asked,
             "replies": {client: len(replies) for client, replies in carried.replies.items()},
             "missing": dict(carried.missing),
+            "refused": dict(carried.refused),
             "seconds": {client: list(seconds) for client, seconds in carried.seconds.items()},
         }
         blobs = {f"{c}/{at}": reply for c, replies in carried.replies.items() for at, reply in enumerate(replies)}
@@ -70,6 +90,20 @@ class FileJournal:
 
     def _file(self, exchange: int) -> Path:
         return self.folder / f"{exchange:05}.exchange"
+
+
+def carried_in(path: Path, header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Carried:
+    """What one file of the journal keeps; `CheckpointError` if it cannot be."""
+    try:
+        counts: Mapping[str, int] = header["replies"]
+        return Carried(
+            replies={client: [blobs[f"{client}/{at}"] for at in range(n)] for client, n in counts.items()},
+            missing=header["missing"],
+            refused=header.get("refused", {}),
+            seconds={client: read_seconds(took, counts[client]) for client, took in header["seconds"].items()},
+        )
+    except (KeyError, TypeError, AttributeError, MessageError) as error:
+        raise CheckpointError(f"'{path}' is damaged: it does not hold an exchange of a run.") from error
 
 
 def digest_of(down: Mapping[str, Sequence[bytes]]) -> str:

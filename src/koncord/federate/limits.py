@@ -10,10 +10,10 @@ larger than its entry in `LARGEST`.
 """
 
 from typing import Any, Protocol
-from unicodedata import category
 
 import numpy as np
 
+from koncord._text import is_showable
 from koncord._validation import LARGEST_VALUE
 
 # Largest size of each name. They bound what one message can make the other side allocate and compute, and are far
@@ -30,6 +30,7 @@ LARGEST = {
     "n_axes": 16,
 }
 LARGEST_MESSAGE = 1 << 28  # bytes
+LARGEST_ANSWER = 1 << 25  # bytes of all replies of a client in one exchange: four million numbers
 LARGEST_ROUND = 1_000_000
 LONGEST_NAME = 1_000
 LARGEST_FLOAT = float(np.finfo(float).max)
@@ -162,7 +163,5 @@ def check_size(name: str, size: int, sizes: Sizes) -> None:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name is short, no lone half of a character pair, and moves no cursor where it is printed."""
-    if len(name) > LONGEST_NAME:
-        return False
-    return name.isprintable() or not any(category(each) in ("Cc", "Cs") and each not in "\t\n\r" for each in name)
+    """Whether a name is short and disturbs nothing where it is shown."""
+    return len(name) <= LONGEST_NAME and is_showable(name)

@@ -1,20 +1,24 @@
 """A link over anything that carries bytes: it packs what goes down, checks what comes up, and keeps who was missing.
 
 What comes up is taken as it was sent or not at all: a client that does not answer is missing from the exchange, and one
-that answers with something else than it was asked for is set aside for the rest of the run.
+that answers with something else than it was asked for is set aside for the rest of the run. What is refused goes no
+further than the reason: the journal keeps the replies that were taken, and who was refused and why.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
 
+from koncord._text import shortened
 from koncord.errors import BadReply, TooFewSites
 from koncord.federate.guard import ReplyGuard
 from koncord.federate.link import Asked, Message, Replies
 from koncord.federate.wire import pack
+
+LEFT_OUT = "left out by --without"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,9 @@ class Carried:
 
     replies: Mapping[str, Sequence[bytes]]  # by client, one for each message it was given
     missing: Mapping[str, str] = field(default_factory=dict)  # why, by client
+    refused: Mapping[str, str] = field(
+        default_factory=dict
+    )  # why what it sent is not taken, by client: it is set aside
     seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # each reply took at the client
 
 
@@ -66,12 +73,21 @@ class PackedLink(ABC):
     clients : names of the sites
     min_sites : fewest sites that must answer an exchange; with fewer the run stops with `TooFewSites`
     journal : where exchanges are kept and looked up first, or None
+    left_out : sites that are not asked any more, each with the last exchange it was asked in
     """
 
-    def __init__(self, clients: Sequence[str], *, min_sites: int = 1, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        clients: Sequence[str],
+        *,
+        min_sites: int = 1,
+        journal: Journal | None = None,
+        left_out: Mapping[str, int] | None = None,
+    ) -> None:
         self.clients = tuple(sorted(clients))
         self.min_sites = min_sites
         self.journal = journal
+        self.left_out = dict(left_out or {})
         self.n_exchanges = 0
         self.departures: list[Departure] = []
         self.absences: list[Absence] = []
@@ -89,28 +105,30 @@ class PackedLink(ABC):
     def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
         self.n_exchanges += 1
         by_client = {client: [at for at, each in enumerate(asked) if client in each.down] for client in self.clients}
-        parts_of = {client: parts for client, parts in by_client.items() if parts and client not in self.set_aside}
+        wanted = {client: parts for client, parts in by_client.items() if parts and client not in self.set_aside}
+        gone = {client: LEFT_OUT for client in wanted if self.n_exchanges > self.left_out.get(client, np.inf)}
+        parts_of = {client: parts for client, parts in wanted.items() if client not in gone}
         down = packed(asked, parts_of)
         known = None if self.journal is None else self.journal.recall(self.n_exchanges, down)
         carried = self.carry(self.n_exchanges, down) if known is None else known
-        parts = {c: [asked[at] for at in parts_of[c]] for c in parts_of}
-        taken, refused = accepted(carried.replies, parts, self.guard)
-        missing = {c: carried.missing.get(c, "no answer") for c in parts_of if c not in taken} | refused
+        taken, refused = accepted(carried, {c: [asked[at] for at in parts_of[c]] for c in parts_of}, self.guard)
+        missing = {c: carried.missing.get(c, "no answer") for c in parts_of if c not in taken and c not in refused}
+        reasons = gone | missing | refused
         if known is None:
             if len(taken) < self.min_sites:
-                raise TooFewSites(self.n_exchanges, len(taken), self.min_sites, missing)
+                raise TooFewSites(self.n_exchanges, len(taken), self.min_sites, reasons)
             if self.journal is not None:
-                self.journal.keep(self.n_exchanges, down, carried)
-        self.set_aside |= refused
+                self.journal.keep(self.n_exchanges, down, only_taken(carried, taken, missing, refused))
+        self.set_aside |= gone | refused
         self.absences += [
             Absence(
                 exchange=self.n_exchanges,
                 site=client,
-                asked=type(asked[parts_of[client][-1]].down[client]).__name__,
-                reason=missing[client],
+                asked=type(asked[wanted[client][-1]].down[client]).__name__,
+                reason=reasons[client],
             )
-            for client in parts_of
-            if client in missing
+            for client in wanted
+            if client in reasons
         ]
         for client, messages in taken.items():
             self._note_departures(client, messages, carried)
@@ -149,18 +167,37 @@ def packed(asked: Sequence[Asked], parts: Mapping[str, Sequence[int]]) -> dict[s
 
 
 def accepted(
-    replies: Mapping[str, Sequence[bytes]], asked: Mapping[str, Sequence[Asked]], guard: ReplyGuard
+    carried: Carried, asked: Mapping[str, Sequence[Asked]], guard: ReplyGuard
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """The messages of the clients that sent what they were asked for, and why the others are refused."""
     taken: dict[str, list[Any]] = {}
-    refused: dict[str, str] = {}
+    refused = {client: carried.refused[client] for client in asked if client in carried.refused}
     for client in asked:
-        if client in replies:
+        if client in carried.replies and client not in refused:
+            agreed = dict(guard.agreed)
             try:
-                taken[client] = unpacked(client, replies[client], asked[client], guard)
+                taken[client] = unpacked(client, carried.replies[client], asked[client], guard)
             except BadReply as error:
-                refused[client] = f"set aside: {error.reason}"
+                guard.agreed = agreed  # as in a run that is resumed and never sees the reply
+                refused[client] = set_aside_for(error.reason)
     return taken, refused
+
+
+def set_aside_for(reason: str) -> str:
+    """Why a client is asked no more, as it is shown."""
+    return shortened(f"set aside: {reason}")
+
+
+def only_taken(
+    carried: Carried, taken: Collection[str], missing: Mapping[str, str], refused: Mapping[str, str]
+) -> Carried:
+    """What a resumed run must know: the replies that were taken, and of the others why they were not."""
+    return Carried(
+        replies={client: carried.replies[client] for client in taken},
+        missing=missing,
+        refused=refused,
+        seconds={client: took for client, took in carried.seconds.items() if client in taken},
+    )
 
 
 def unpacked(client: str, replies: Sequence[bytes], asked: Sequence[Asked], guard: ReplyGuard) -> list[Any]:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from koncord._progress import part, report
 from koncord._random import RandomState, as_generator, draw_seed
+from koncord._text import is_showable
 from koncord._threads import one_thread
 from koncord._validation import LARGEST_VALUE, check_count
 from koncord.estimate.asm import ASM
@@ -266,6 +267,9 @@ def named_tables(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, tuple[
         raise ValueError("'clients' of FederatedClustering must hold at least one site; got none.")
     if SERVER in named:
         raise ValueError("'clients' of FederatedClustering must have names that are not empty.")
+    hidden = [name for name in named if not is_showable(name)]
+    if hidden:
+        raise ValueError(f"'clients' of FederatedClustering must have names that can be shown; got {hidden[0]!r}.")
     return {name: as_table(name, table) for name, table in named.items()}
 
 
@@ -280,6 +284,9 @@ def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
     columns = names_in(table) or tuple(f"x{at}" for at in range(X.shape[1]))
     if len(set(columns)) < len(columns):
         raise ValueError(f"The table of site {site!r} has two columns of one name.")
+    hidden = [name for name in columns if not is_showable(name)]
+    if hidden:
+        raise ValueError(f"The table of site {site!r} has a column whose name cannot be shown: {hidden[0]!r}.")
     is_bad = ~(np.abs(X) <= LARGEST_VALUE)
     if is_bad.any():
         row, column = np.argwhere(is_bad)[0]

@@ -8,7 +8,8 @@ from secrets import token_bytes
 
 from koncord.errors import KoncordError
 from koncord.federate.flower.programs import SECRET, environment, supernode_command
-from koncord.network.certificates import write_authority, write_private
+from koncord.network.certificates import write_authority
+from koncord.network.files import write_private
 from koncord.network.places import RUNTIME, Invitation
 from koncord.network.processes import Program, say
 from koncord.network.serving import free_port

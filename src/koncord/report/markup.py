@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, isfinite, log10
 
+from koncord._text import showable
+
 # Numbers that differ by less or by more than this are written with an exponent where they need one.
 LEAST_SPREAD, MOST_SPREAD = 1e-5, 1e7
 # Characters of a name that fit beside a table on a phone.
@@ -21,7 +23,7 @@ class Column:
 
 def text(value: object) -> str:
     """`value` as text that is safe in markup and in attributes."""
-    return escape(str(value), quote=True)
+    return escape(showable(str(value)), quote=True)
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:

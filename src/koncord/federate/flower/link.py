@@ -12,7 +12,7 @@ from koncord.errors import KoncordError
 from koncord.federate.flower.frames import as_frame, from_frame
 from koncord.federate.flower.programs import SUPERLINK, call, write_app
 from koncord.federate.link import Asked, Replies
-from koncord.federate.packed import Carried, Journal, PackedLink
+from koncord.federate.packed import Carried, Journal, PackedLink, set_aside_for
 from koncord.federate.setup import Prepare
 
 CONNECTS_WITHIN = 120.0
@@ -29,6 +29,7 @@ class FlowerLink(PackedLink):
     method : what the sites are told of estimator and aggregator, as JSON
     timeout : seconds an exchange waits for a site
     first_timeout : seconds it waits when phase 1 is among what the sites are asked
+    left_out : sites that are not asked any more, each with the last exchange it was asked in
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class FlowerLink(PackedLink):
         first_timeout: float,
         min_sites: int,
         journal: Journal,
+        left_out: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__(list(nodes), min_sites=min_sites, journal=journal)
+        super().__init__(list(nodes), min_sites=min_sites, journal=journal, left_out=left_out)
         self.relay, self.nodes, self.run, self.method = relay, dict(nodes), run, method
         self.timeout, self.first_timeout = timeout, first_timeout
         self._waits = timeout
@@ -70,7 +72,8 @@ class FlowerLink(PackedLink):
         return Carried(
             replies={site: [received[f"{site}/{at}"] for at in range(counts[site])] for site in down if site in counts},
             missing=answer["missing"],
-            seconds={site: took for site, took in answer["seconds"].items() if len(took) == counts[site]},
+            refused={site: set_aside_for(reason) for site, reason in answer["refused"].items()},
+            seconds=answer["seconds"],
         )
 
 

@@ -1,15 +1,18 @@
 """The ServerApp: it carries what `koncord run` asks to the sites and back, and ends when `koncord run` does."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from koncord._text import shortened
+from koncord.errors import MessageError
 from koncord.federate.flower.frames import as_frame, from_frame
 from koncord.federate.flower.programs import SITE
+from koncord.federate.received import Received, read_record
 
 RECORD = "koncord"
 MESSAGE_TYPE, NAME_TYPE = "query.exchange", "query.name"
@@ -86,37 +89,67 @@ def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], b
         for site, node in nodes.items()
     }
     waiting = dict(zip(grid.push_messages(list(messages.values())), messages, strict=True)) if messages else {}
-    received: dict[str, list[bytes]] = {}
-    seconds: dict[str, list[float]] = {}
+    received: dict[str, Received] = {}
+    refused: dict[str, str] = {}
     end = time.monotonic() + header["timeout"]
     while waiting and time.monotonic() < end:
-        for reply in grid.pull_messages(list(waiting)):
+        replies, unreadable = pulled(grid, waiting)
+        refused |= {waiting.pop(message): "its reply could not be read." for message in unreadable}
+        for reply in replies:
             site = waiting.pop(reply.metadata.reply_to_message_id, None)
             if site is None:
                 continue
             if reply.has_error():
                 missing[site] = f"no answer (Flower: {first_words(reply.error.reason or 'no reason')})"
                 continue
-            record: dict[str, Any] = dict(reply.content.config_records.get(RECORD, {}))
-            if "error" in record:
-                missing[site] = str(record["error"])
+            try:
+                answer = read_record(record_of(reply), header["counts"][site])
+            except MessageError as error:
+                refused[site] = str(error)
+                continue
+            if answer.error is None:
+                received[site] = answer
             else:
-                received[site] = [bytes(each) for each in record.get("replies", [])]
-                seconds[site] = [float(each) for each in record.get("seconds", [])]
+                missing[site] = answer.error
         if waiting:
             time.sleep(POLL)
     missing |= dict.fromkeys(waiting.values(), f"no answer in {header['timeout']:g} s")
-    counts = {site: len(replies) for site, replies in received.items()}
     return as_frame(
-        {"counts": counts, "seconds": seconds, "missing": missing},
-        {f"{site}/{at}": each for site, replies in received.items() for at, each in enumerate(replies)},
+        {
+            "counts": {site: len(answer.replies) for site, answer in received.items()},
+            "seconds": {site: answer.seconds for site, answer in received.items() if answer.seconds},
+            "missing": missing,
+            "refused": refused,
+        },
+        {f"{site}/{at}": each for site, answer in received.items() for at, each in enumerate(answer.replies)},
     )
+
+
+def pulled(grid: Grid, waiting: Collection[str]) -> tuple[list[Message], set[str]]:
+    """The replies that have come, and those of the messages waited for whose reply Flower itself cannot read."""
+    try:
+        return list(grid.pull_messages(list(waiting))), set()
+    except Exception:  # whatever Flower's reader raises at bytes that a site made up
+        grid.get_node_ids()  # if Flower itself is gone, this says so
+    came: list[Message] = []
+    unreadable: set[str] = set()
+    for message in waiting:
+        try:
+            came += grid.pull_messages([message])
+        except Exception:
+            grid.get_node_ids()
+            unreadable.add(message)
+    return came, unreadable
+
+
+def record_of(reply: Message) -> dict[str, Any]:
+    """What a site put into its reply under koncord's name; empty if there is nothing."""
+    return dict(reply.content.config_records.get(RECORD, {})) if reply.has_content() else {}
 
 
 def first_words(reason: str) -> str:
     """What Flower says, as far as a line of a report holds it."""
-    words = reason.removeprefix("Error: ").partition(". ")[0]
-    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}..."
+    return shortened(reason.removeprefix("Error: ").partition(". ")[0], MOST_WORDS)
 
 
 def content(header: Mapping[str, Any], messages: list[bytes]) -> RecordDict:
