@@ -265,7 +265,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
 
 def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
-    given = asked(args, ("clusters", "upsilon", "leaf_rows", "allow_disclosure", *GIVEN), unless_one=("min_support",))
+    given = asked(args, ("clusters", "upsilon", "leaf_rows", "allow_disclosure", *GIVEN), unless={"min_support": 1})
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 
 
