@@ -22,7 +22,10 @@ from koncord.cli.output import as_json, record_of
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
+    from koncord.federate.packed import PackedLink
+    from koncord.model.globalmodel import GlobalModel
     from koncord.network.places import Coordinator
+    from koncord.report.runrecord import RunRecord
 
 NAME = "run"
 SUMMARY = "run a federation over the sites that joined"
@@ -240,17 +243,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 settings=settings_of(estimator, aggregator),
                 min_support=args.min_support,
             )
-    record = record_of(
-        link,
-        aggregator,
-        began=began,
-        started=settings["started"],
-        estimator=args.estimator,
-        aggregator=args.aggregator,
-        is_standardized=args.standardize,
-        options=options_given(args),
-        files=dict.fromkeys(model.sites, "at the site"),
-    )
+    record = recorded(args, link, aggregator, model, settings, began=began)
     model.save(args.out / MODEL)
     record.save(args.out / RECORD)
     write_report(args.out)
@@ -261,6 +254,30 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     else:
         print(f"{as_text(model, record)}\n\n{link.n_exchanges} exchanges; run {settings['run']}")
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
+
+
+def recorded(
+    args: argparse.Namespace,
+    link: "PackedLink",
+    aggregator: Any,
+    model: "GlobalModel",
+    settings: dict[str, Any],
+    *,
+    began: float,
+) -> "RunRecord":
+    """The record of a run whose tables and labels are at the sites."""
+    return record_of(
+        link,
+        aggregator,
+        began=began,
+        started=settings["started"],
+        estimator=args.estimator,
+        aggregator=args.aggregator,
+        is_standardized=args.standardize,
+        options=options_given(args),
+        files=dict.fromkeys(model.sites, "at the site"),
+        labels_at_sites=True,
+    )
 
 
 def options_given(args: argparse.Namespace) -> dict[str, Any]:
