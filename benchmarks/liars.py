@@ -113,17 +113,15 @@ def one_run(data, aggregator, lie, seed):
         is_liar = at == N_SITES - 1
         estimator = KnownCounts(len(np.unique(data.y[part])))
         kind = Liar if is_liar else Site
-        site = kind(f"site-{at:02}", data.X[part], columns, estimator=estimator, aggregator=aggregator)
+        site = kind(f"site-{at:02}", data.X[part], columns, estimator=estimator, aggregator=aggregator, min_report=1)
         if is_liar:
             site.lie = lie
         sites.append(site)
     with one_thread():
-        model = run_federation(
-            InProcess(sites), aggregator, seed=seed, standardize=True, settings={}, min_support=MIN_SUPPORT
-        )
+        model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=True, settings={})
     rows = np.concatenate([scaled_rows(site, model) for site in sites[:-1]])
     classes = np.concatenate([data.y[part] for part in parts[:-1]])
-    weak = model.info["weak_clusters"]
+    weak = [cluster for cluster, n_sites in enumerate(model.info["support"]) if n_sites < MIN_SUPPORT]
     kept = np.delete(model.centers, weak, axis=0)
     return {
         "k": model.n_clusters,

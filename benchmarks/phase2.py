@@ -165,7 +165,10 @@ def ours_seconds(tables, starts, repeats):
         aggregator = FedGEM(upsilon=UPSILON, n_rounds=N_ROUNDS, start=starts)
         columns = tuple(f"x{c}" for c in range(tables[0].shape[1]))
         link = InProcess(
-            [Site(f"{g:03}", X, columns, estimator=KnownCounts(1), aggregator=aggregator) for g, X in enumerate(tables)]
+            [
+                Site(f"{g:03}", X, columns, estimator=KnownCounts(1), aggregator=aggregator, min_report=1)
+                for g, X in enumerate(tables)
+            ]
         )
         means, scales = setup.no_scale(columns)
         prepare = setup.Prepare(seed=0, columns=columns, means=means, scales=scales)

@@ -51,6 +51,7 @@ def sites_of(data, n_sites, n_rows, seed, aggregator, budget):
             columns,
             estimator=KnownCounts(len(np.unique(y[part]))),
             aggregator=aggregator,
+            min_report=1,
             privacy=budget,
         )
         for at, part in enumerate(parts)

@@ -44,7 +44,9 @@ def tables(n_sites: int) -> dict[str, np.ndarray]:
 
 
 def federate(aggregator: str, X: dict[str, np.ndarray]) -> koncord.FederatedClustering:
-    clustering = koncord.FederatedClustering(koncord.KnownCounts(HELD), AGGREGATORS[aggregator](), random_state=0)
+    clustering = koncord.FederatedClustering(
+        koncord.KnownCounts(HELD), AGGREGATORS[aggregator](), random_state=0, min_report=1
+    )
     return clustering.fit(X)
 
 

@@ -157,7 +157,7 @@ def test_what_left_each_site_is_counted_message_by_message(sites, run):
         ("--aggregator", "ffcm", "--clusters", "3"),
         ("--aggregator", "spahm"),
         ("--aggregator", "fedgem"),
-        ("--aggregator", "consensus", "--leaf-rows", "10"),
+        ("--aggregator", "consensus", "--leaf-rows", "10", "--min-report", "10"),
         ("--estimator", "xmeans"),
         ("--estimator", "gmeans"),
         ("--estimator", "asm-identity", "--max-components", "50"),
@@ -172,7 +172,19 @@ def test_every_aggregator_and_estimator_finds_the_three_clusters(sites, result, 
 
 
 def test_afcl_runs_when_disclosure_is_allowed_and_the_page_warns(sites, result):
-    found = result("fit", *FILES, "--out", "run", "--aggregator", "afcl", "--clusters", "6", "--allow-disclosure")
+    found = result(
+        "fit",
+        *FILES,
+        "--out",
+        "run",
+        "--aggregator",
+        "afcl",
+        "--clusters",
+        "6",
+        "--allow-disclosure",
+        "--min-report",
+        "1",
+    )
     assert 1 <= found["n_clusters"] <= 6
     page = Path("run/report.html").read_text()
     assert "can read rows" in page
@@ -190,7 +202,7 @@ def test_the_order_of_the_files_and_of_their_columns_does_not_matter(sites, resu
 
 def test_a_site_with_one_row_and_a_single_site_take_part(sites, result):
     write_csv("lone.csv", CENTERS[:1])
-    found = result("fit", *FILES, "lone.csv", "--out", "run")
+    found = result("fit", *FILES, "lone.csv", "--out", "run", "--min-report", "1")
     assert found["sites"]["lone"] == {"rows": 1, "local_count": 1}
     assert len(labels_of("run/labels/lone.csv")) == 1
     page = Path("run/report.html").read_text()

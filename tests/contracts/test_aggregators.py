@@ -85,7 +85,7 @@ def recorded(monkeypatch):
     def run(aggregator, X, estimator=None):
         Recorder.seen = []
         monkeypatch.setattr("koncord.model.clustering.InProcess", Recorder)
-        federation = FederatedClustering(estimator or KnownCounts(2), clone(aggregator), random_state=0)
+        federation = FederatedClustering(estimator or KnownCounts(2), clone(aggregator), random_state=0, min_report=1)
         return federation.fit(X), list(Recorder.seen)
 
     return run
@@ -95,7 +95,9 @@ def recorded(monkeypatch):
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 def test_any_estimator_works_with_any_aggregator(estimator, aggregator):
     X, y = sites()
-    federation = FederatedClustering(clone(ESTIMATORS[estimator]), clone(AGGREGATORS[aggregator]), random_state=0)
+    federation = FederatedClustering(
+        clone(ESTIMATORS[estimator]), clone(AGGREGATORS[aggregator]), random_state=0, min_report=1
+    )
     fitted = federation.fit(X)
     assert fitted.n_clusters_ >= 1
     assert fitted.cluster_centers_.shape == (fitted.n_clusters_, 3)
@@ -109,7 +111,7 @@ def test_any_estimator_works_with_any_aggregator(estimator, aggregator):
 @pytest.mark.parametrize("name", [name for name in AGGREGATORS if name != "afcl"])
 def test_separated_clusters_are_found_when_the_local_counts_are_known(name):
     X, y = sites(seed=1)
-    fitted = FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=1).fit(X)
+    fitted = FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=1, min_report=1).fit(X)
     assert fitted.n_clusters_ == K
     assert adjusted_rand_score(np.concatenate(list(y.values())), np.concatenate(fitted.labels_)) > 0.99
 
@@ -171,7 +173,8 @@ def test_clients_in_any_order_and_the_same_seed_give_the_same_bits(name):
     X, _ = sites(seed=2)
     turned = {site: X[site] for site in reversed(list(X))}
     one, two = (
-        FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=4).fit(t) for t in (X, turned)
+        FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=4, min_report=1).fit(t)
+        for t in (X, turned)
     )
     np.testing.assert_array_equal(one.cluster_centers_, two.cluster_centers_)
 
@@ -184,14 +187,20 @@ def test_one_cluster_over_many_sites_and_one_site_alone_are_possible(name):
         if parameter in aggregator.get_params():
             aggregator.set_params(**{parameter: value})
     tables = [rng.normal(size=(40, 2)) for _ in range(4)]
-    assert FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0).fit(tables).n_clusters_ == 1
-    assert FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0).fit(tables[:1]).n_clusters_ == 1
+    assert (
+        FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0, min_report=1).fit(tables).n_clusters_
+        == 1
+    )
+    assert (
+        FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0, min_report=1).fit(tables[:1]).n_clusters_
+        == 1
+    )
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_the_outcome_can_be_kept(name, tmp_path):
     X, _ = sites()
-    fitted = FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=0).fit(X)
+    fitted = FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=0, min_report=1).fit(X)
     fitted.model_.save(tmp_path / "model")
     loaded = koncord.GlobalModel.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(X["s1"]), fitted.labels_[1])
@@ -201,7 +210,7 @@ def test_the_outcome_can_be_kept(name, tmp_path):
 @pytest.mark.parametrize("aggregator", [KFed(), FedKMeans(), FFCM()])
 def test_an_aggregator_that_needs_k_says_so_in_one_sentence(aggregator):
     with pytest.raises(ValueError, match=f"'n_clusters' of {type(aggregator).__name__} is missing") as caught:
-        FederatedClustering(KnownCounts(2), aggregator, random_state=0).fit(sites()[0])
+        FederatedClustering(KnownCounts(2), aggregator, random_state=0, min_report=1).fit(sites()[0])
     assert str(caught.value).count("\n") == 0
 
 

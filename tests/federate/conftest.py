@@ -91,6 +91,7 @@ def federate():
                 columns,
                 estimator=Counted(k[name] if isinstance(k, dict) else k),
                 aggregator=aggregator,
+                min_report=1,
             )
             for name, X in tables.items()
         ]
@@ -114,7 +115,7 @@ def local():
         X = np.asarray(X, dtype=float)
         means = X.mean(axis=0, keepdims=True) if means is None else np.asarray(means, dtype=float)
         estimate = LocalEstimate(n_components=len(means), means=means)
-        return Local(X=X, estimate=estimate, stream=(seed,))
+        return Local(X=X, estimate=estimate, stream=(seed,), min_report=1)
 
     return make
 

@@ -106,7 +106,9 @@ def test_the_released_variant_is_the_released_program(name):
         variant="released",
         start=[case[f"init_{g}"] for g in range(n)],
     )
-    fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0).fit([case[f"X_{g}"] for g in range(n)])
+    fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0, min_report=1).fit(
+        [case[f"X_{g}"] for g in range(n)]
+    )
     theirs = np.concatenate([case[f"group_{g}"] for g in range(n)])
     ours = np.concatenate([fitted.model_.groups[site] for site in fitted.sites_])
     assert adjusted_rand_score(theirs, ours) == 1.0

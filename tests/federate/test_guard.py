@@ -10,7 +10,7 @@ import pytest
 from every_aggregator import every_aggregator
 from sklearn.base import clone
 
-from koncord import AFCL, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KnownCounts
+from koncord import AFCL, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KFed, KnownCounts
 from koncord.errors import BadReply, DisclosureRefused, KoncordError, MessageError, TooFewSites
 from koncord.federate import afcl, fedgem, fedkmeans, ffcm, guard, kfed, limits, setup, spahm
 from koncord.federate.guard import MOST_ANSWERS, ReplyGuard, aggregators, reply_to
@@ -35,11 +35,13 @@ def tables(n_each=30, seed=0):
     }
 
 
-def sites_of(X, aggregator, kinds=None, **options):
+def sites_of(X, aggregator, kinds=None, min_report=1, **options):
     columns = tuple(f"x{at}" for at in range(D))
     kinds = kinds or {}
     return [
-        kinds.get(name, Site)(name, rows, columns, estimator=KnownCounts(2), aggregator=aggregator, **options)
+        kinds.get(name, Site)(
+            name, rows, columns, estimator=KnownCounts(2), aggregator=aggregator, min_report=min_report, **options
+        )
         for name, rows in X.items()
     ]
 
@@ -498,7 +500,7 @@ def test_a_floor_that_withholds_nothing_changes_nothing(name):
 
 
 def test_when_all_sites_are_below_their_floor_the_run_stops_with_a_sentence():
-    for aggregator in (FedGEM(upsilon=1), FedKMeans(2), SPAHM(), FFCM(2)):
+    for aggregator in (FedGEM(upsilon=1), FedKMeans(2), SPAHM(), FFCM(2), KFed(2)):
         with pytest.raises(KoncordError, match="No client sent"):
             federate(sites_of(tables(), aggregator, min_report=1000), aggregator)
     with pytest.raises(KoncordError, match="fewer rows than it reports"):
@@ -527,7 +529,8 @@ def test_a_count_below_the_floor_cannot_be_had_by_subtraction_either(counts, tol
 def test_a_site_below_its_floor_gets_its_labels_and_tells_its_columns_only():
     X = {**tables(), "small": np.array([[0.1, 0.2], [9.0, 0.3]])}
     fitted = FederatedClustering(KnownCounts(2), FedGEM(upsilon=2), random_state=0, min_report=5).fit(X)
-    assert fitted.local_counts_[-1] == 0
+    assert fitted.local_counts_[-1] == 2  # what it found is its own
+    assert fitted.model_.local_counts[fitted.model_.sites.index("small")] == 0
     assert len(np.unique(fitted.labels_[-1])) == 2
     small = fitted.model_.holdings[fitted.model_.sites.index("small")]
     assert not small.any()
@@ -555,7 +558,10 @@ def test_a_cluster_that_one_site_made_up_is_marked_and_the_others_are_not():
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_every_aggregator_tells_how_many_sites_support_each_cluster(name):
-    fitted = FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=0, min_support=4).fit(tables())
+    federation = FederatedClustering(
+        KnownCounts(2), clone(AGGREGATORS[name]), random_state=0, min_support=4, min_report=1
+    )
+    fitted = federation.fit(tables())
     info = fitted.model_.info
     assert len(info["support"]) == fitted.n_clusters_
     assert all(1 <= n <= 4 for n in info["support"])

@@ -48,7 +48,7 @@ class Recorded(InProcess):
         return carried
 
 
-def recorded_run(aggregator, folder, X=None, estimator=None, standardize=True, **options):
+def recorded_run(aggregator, folder, X=None, estimator=None, standardize=True, min_report=1, **options):
     X = X or tables()
     link = Recorded(
         [
@@ -59,6 +59,7 @@ def recorded_run(aggregator, folder, X=None, estimator=None, standardize=True, *
                 estimator=estimator or KnownCounts(2),
                 aggregator=aggregator,
                 ledger=Ledger(ledger_file(folder, name), run="r1", site=name),
+                min_report=min_report,
                 **options,
             )
             for name, rows in X.items()

@@ -40,7 +40,7 @@ def table(site, n_each=30):
 
 
 def make_site(name, aggregator):
-    return Site(name, table(name), ("x", "y"), estimator=KnownCounts(3), aggregator=aggregator)
+    return Site(name, table(name), ("x", "y"), estimator=KnownCounts(3), aggregator=aggregator, min_report=1)
 
 
 class Flaky(InProcess):

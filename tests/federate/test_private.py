@@ -438,7 +438,7 @@ def test_a_budget_without_a_bound_or_delta_is_no_call():
 @pytest.mark.parametrize("aggregator", [FedGEM(), KFed(2), FFCM(2), SPAHM(), AFCL(2, allow_disclosure=True)])
 def test_an_aggregator_without_a_private_form_is_refused(aggregator):
     with pytest.raises(DisclosureRefused, match=f"{aggregator.name} has no private form: .* consensus and fedkmeans"):
-        private_site(np.zeros((5, 2)), aggregator)
+        private_site(np.zeros((5, 2)), aggregator, min_report=1)
 
 
 def test_a_scale_from_the_rows_is_refused():
@@ -538,5 +538,5 @@ def test_fit_refuses_a_budget_for_an_aggregator_without_a_private_form(files, ca
 def test_known_counts_are_not_used(files):
     """Phase 1 is left out: what a private site says of local k comes from its noisy cells."""
     X, _ = blobs(100)
-    found = FederatedClustering(KnownCounts(2), Consensus(), random_state=0, privacy=GENEROUS).fit(X)
+    found = FederatedClustering(KnownCounts(2), Consensus(), random_state=0, privacy=GENEROUS, min_report=1).fit(X)
     assert min(found.local_counts_) > 2

@@ -63,7 +63,7 @@ def try_sites(data: bytes) -> None:
 def prepared_site(aggregator):
     """A site that has answered Prepare and nothing else; it is fitted once."""
     if aggregator.name not in _prepared:
-        site = Site("s", ROWS, COLUMNS, estimator=KnownCounts(1, n_init=1), aggregator=aggregator)
+        site = Site("s", ROWS, COLUMNS, estimator=KnownCounts(1, n_init=1), aggregator=aggregator, min_report=1)
         site.answer(pack(PREPARE))
         _prepared[aggregator.name] = site
     site = copy(_prepared[aggregator.name])

@@ -160,7 +160,7 @@ def test_standardised_sites_give_the_same_clusters_in_any_units(sites):
 
 def test_a_site_with_one_row_or_one_component_takes_part(sites, blobs):
     more = {**sites, "row": np.array([[0.2, 0.1]]), "one": blobs([[9, 0]], 25, seed=9)[0]}
-    fitted = FederatedClustering(ASM(), FedGEM(upsilon=0.5, start="means"), random_state=0).fit(more)
+    fitted = FederatedClustering(ASM(), FedGEM(upsilon=0.5, start="means"), random_state=0, min_report=1).fit(more)
     counts = dict(zip(fitted.sites_, fitted.local_counts_, strict=True))
     assert counts["row"] == 1
     assert counts["one"] == 1
@@ -182,7 +182,7 @@ def test_one_site_alone_is_its_own_federation(sites):
 
 def test_identical_rows_everywhere_are_one_cluster():
     for aggregator, n_rows in ((None, 30), (Consensus(min_report=1), 3), (FedGEM(), 3)):
-        fitted = FederatedClustering(aggregator=aggregator, random_state=0).fit(
+        fitted = FederatedClustering(aggregator=aggregator, random_state=0, min_report=1).fit(
             [np.ones((30, 2)), np.ones((n_rows, 2))]
         )
         assert fitted.n_clusters_ == 1

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from koncord.cli.join import FLOOR
 from koncord.data.partitions import partition
 from koncord.data.waveform import waveform
+from koncord.federate.floor import DEFAULT_MIN_REPORT
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.processes import die_with_parent, start_time, stat_fields
 from koncord.network.serving import free_port
@@ -214,7 +214,7 @@ class Federation:
     def in_process(self, out, *words, sites=None):
         """The model of the same tables in one process, with the floor that `koncord join` has."""
         files = (f"{site}.csv" for site in sites or self.sites)
-        koncord(self.folder, "fit", *files, "--out", out, "--min-report", FLOOR, *words)
+        koncord(self.folder, "fit", *files, "--out", out, "--min-report", DEFAULT_MIN_REPORT, *words)
         return self.model(out)
 
     def model(self, out):

@@ -78,7 +78,7 @@ def test_sites_on_disk_give_the_model_of_sites_in_memory(name, tmp_path):
     aggregator = METHODS[name]
     ours = run_federation(OnDisk(tmp_path, aggregator), aggregator, seed=1, standardize=True, settings={})
     sites = [
-        Site(site, table(site), COLUMNS, estimator=estimator_named(**ESTIMATOR), aggregator=aggregator)
+        Site(site, table(site), COLUMNS, estimator=estimator_named(**ESTIMATOR), aggregator=aggregator, min_report=1)
         for site in NAMES
     ]
     theirs = run_federation(InProcess(sites), aggregator, seed=1, standardize=True, settings={})

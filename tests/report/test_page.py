@@ -43,7 +43,7 @@ def model_of(n_clusters=3, n_features=4, sites=SITES, components=True, info=None
         components={site: centers + 0.1 * rng.normal(size=centers.shape) for site in groups},
         seed=7,
         settings={"estimator": "ASM()", "aggregator": "FedGEM()"},
-        info={"silhouettes": [0.5] * n_clusters, "upsilon": 1.0, "exchanges": 4, **(info or {})},
+        info={"silhouettes": [0.5] * n_clusters, "upsilon": 1.0, "exchanges": 4, "min_report": 1, **(info or {})},
         versions={"koncord": "1.2.3", "numpy": "2.0.0"},
     )
 

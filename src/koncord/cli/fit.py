@@ -24,11 +24,13 @@ from koncord.cli.options import (
     budget_of,
     check_aggregator_options,
     check_estimator_options,
+    check_floor,
     estimator_of,
     table_of,
 )
 from koncord.cli.output import as_json, record_of
 from koncord.cli.progress import ProgressBar
+from koncord.federate.floor import DEFAULT_MIN_REPORT
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -65,8 +67,8 @@ RECORDED = (
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
 )
-# Kept there too, unless they are 1, which asks for nothing.
-GUARDS = ("min_report", "min_support")
+# Kept there too, unless they are as they are without being asked for.
+GUARDS = {"min_report": DEFAULT_MIN_REPORT, "min_support": 1}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -84,7 +86,7 @@ def add_parser(subparsers: Any) -> None:
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
-    add_site_options(parser, min_report=1)
+    add_site_options(parser)
     add_privacy_options(parser)
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -98,6 +100,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     check_aggregator_options(args)
+    check_floor(args)
     check_names(args.files)
     budget = budget_of(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
@@ -119,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
                 aggregator_of(args),
                 names=(args.estimator, args.aggregator),
                 files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},
-                options=asked(args, RECORDED, unless_one=GUARDS),
+                options=asked(args, RECORDED, unless=GUARDS),
                 seed=args.seed,
                 is_standardized=args.standardize and budget is None,
                 started=started,
@@ -190,7 +193,7 @@ def federate(
     seed: int,
     is_standardized: bool,
     started: datetime,
-    min_report: int = 1,
+    min_report: int = DEFAULT_MIN_REPORT,
     min_support: int = 1,
     ledgers: Path | None = None,
     privacy: "Budget | None" = None,
@@ -236,6 +239,7 @@ def federate(
             seed=seed,
             standardize=is_standardized,
             settings=settings_of(estimator, aggregator),
+            min_report=min_report,
             min_support=min_support,
             common_columns=common_columns,
         )

@@ -17,6 +17,7 @@ from koncord.cli.options import (
     budget_of,
     check_aggregator_options,
     check_estimator_options,
+    check_floor,
     estimator_of,
     table_of,
 )
@@ -40,8 +41,6 @@ well; the budget is this site's own, the other sites may have others or none, an
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field.
 """
-# Rows that whatever leaves a site stands for at least, unless its owner says otherwise; Consensus has the same.
-FLOOR = 20
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
@@ -70,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be sent; send nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
-    add_site_options(parser, min_report=FLOOR)
+    add_site_options(parser)
     group = add_privacy_options(parser)
     group.add_argument(
         "--max-runs", metavar="N", type=at_least_one, help="most runs that spend it, each anew (default: no limit)"
@@ -84,11 +83,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
-    if args.allow_disclosure and args.min_report > 1:
-        raise ValueError(
-            f"--allow-disclosure lets rows leave, --min-report {args.min_report} nothing of fewer rows than that; "
-            "if rows may leave, add --min-report 1."
-        )
+    check_floor(args)
     budget = budget_of(args)
     if args.max_runs is not None and budget is None:
         raise ValueError("--max-runs goes with a privacy budget: --epsilon, --delta and --bound.")
@@ -174,7 +169,9 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
     link = Rehearsal(site)
     with one_thread():
         is_standardized = args.standardize and budget is None
-        run_federation(link, aggregator, seed=args.seed, standardize=is_standardized, settings={})
+        run_federation(
+            link, aggregator, seed=args.seed, standardize=is_standardized, settings={}, min_report=args.min_report
+        )
     spent = None if site.private is None else site.private.epsilon
     if args.json:
         print(as_json({"site": invitation.site, "sent": link.sent, **({} if spent is None else {"epsilon": spent})}))

@@ -2,12 +2,13 @@
 
 import argparse
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord.errors import DisclosureRefused
+from koncord.federate.floor import DEFAULT_MIN_REPORT
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -90,20 +91,22 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
         "--leaf-rows",
         metavar="N",
         type=at_least_one,
-        help="for consensus: rows that each leaf a site reports stands for at least (default: 20)",
+        help=f"for consensus: rows that each leaf a site reports stands for at least (default: {DEFAULT_MIN_REPORT}, "
+        "or the site's --min-report where that is more)",
     )
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
 
 
-def add_site_options(parser: argparse.ArgumentParser, *, min_report: int) -> None:
+def add_site_options(parser: argparse.ArgumentParser) -> None:
     """What the owner of a site decides."""
     group = parser.add_argument_group("what may leave a site")
     group.add_argument(
         "--min-report",
         metavar="N",
         type=at_least_one,
-        default=min_report,
-        help=f"rows that whatever a site sends stands for at least; 1 withholds nothing (default: {min_report})",
+        default=DEFAULT_MIN_REPORT,
+        help="rows that whatever a site sends stands for at least; 1 withholds nothing "
+        f"(default: {DEFAULT_MIN_REPORT})",
     )
     group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
 
@@ -244,6 +247,20 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
         )
 
 
+def check_floor(args: argparse.Namespace) -> None:
+    """Refuse options that ask a site for what its floor forbids."""
+    if args.allow_disclosure and args.min_report > 1:
+        raise ValueError(
+            f"--allow-disclosure lets rows leave, --min-report {args.min_report} nothing of fewer rows than that; "
+            "if rows may leave, add --min-report 1."
+        )
+    if args.leaf_rows is not None and args.leaf_rows < args.min_report:
+        raise ValueError(
+            f"--leaf-rows {args.leaf_rows} asks for leaves of fewer rows than --min-report {args.min_report} lets a "
+            f"site report; if they may be that small, add --min-report {args.leaf_rows}."
+        )
+
+
 def aggregator_of(args: argparse.Namespace) -> Any:
     """The aggregator the options describe."""
     import koncord
@@ -253,17 +270,16 @@ def aggregator_of(args: argparse.Namespace) -> Any:
     if args.aggregator == "fedgem":
         given["upsilon"] = args.upsilon
     if args.aggregator == "consensus":
-        given["min_support"] = getattr(args, "min_support", 1)  # a site is not asked for it
-        given |= {} if args.leaf_rows is None else {"min_report": args.leaf_rows}
+        given["min_report"] = args.leaf_rows
     if args.aggregator == "afcl":
         given["allow_disclosure"] = True
     return getattr(koncord, name)(**given)
 
 
-def asked(args: argparse.Namespace, names: Iterable[str], *, unless_one: Iterable[str] = ()) -> dict[str, Any]:
-    """Options that were given, by flag, for the record of a run; those of `unless_one` are left out if they are 1."""
+def asked(args: argparse.Namespace, names: Iterable[str], *, unless: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that were given, by flag, for the record of a run; those of `unless` are left out if they are that."""
     values = {name: getattr(args, name) for name in names}
-    values |= {name: getattr(args, name) for name in unless_one if getattr(args, name) > 1}
+    values |= {name: getattr(args, name) for name, usual in unless.items() if getattr(args, name) != usual}
     given = {name: value for name, value in values.items() if value is not None and value is not False}
     return {flag(name): ", ".join(value) if isinstance(value, list) else value for name, value in given.items()}
 

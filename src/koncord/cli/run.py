@@ -25,7 +25,10 @@ from koncord.cli.output import as_json, record_of
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
+    from koncord.federate.packed import PackedLink
+    from koncord.model.globalmodel import GlobalModel
     from koncord.network.places import Coordinator
+    from koncord.report.runrecord import RunRecord
 
 NAME = "run"
 SUMMARY = "run a federation over the sites that joined"
@@ -348,17 +351,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 write_private(args.out / SETTINGS, json.dumps(settings, indent=1).encode())
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
-    record = record_of(
-        link,
-        aggregator,
-        began=began,
-        started=settings["started"],
-        estimator=args.estimator,
-        aggregator=args.aggregator,
-        is_standardized=args.standardize,
-        options=options_given(args),
-        files=dict.fromkeys(model.sites, "at the site"),
-    )
+    record = recorded(args, link, aggregator, model, settings, began=began)
     model.save(args.out / MODEL)
     record.save(args.out / RECORD)
     write_report(args.out)
@@ -371,12 +364,36 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
 
 
+def recorded(
+    args: argparse.Namespace,
+    link: "PackedLink",
+    aggregator: Any,
+    model: "GlobalModel",
+    settings: dict[str, Any],
+    *,
+    began: float,
+) -> "RunRecord":
+    """The record of a run whose tables and labels are at the sites."""
+    return record_of(
+        link,
+        aggregator,
+        began=began,
+        started=settings["started"],
+        estimator=args.estimator,
+        aggregator=args.aggregator,
+        is_standardized=args.standardize,
+        options=options_given(args),
+        files=dict.fromkeys(model.sites, "at the site"),
+        labels_at_sites=True,
+    )
+
+
 def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
         ("clusters", "upsilon", "leaf_rows", "allow_disclosure", "common_columns", *GIVEN),
-        unless_one=("min_support",),
+        unless={"min_support": 1},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 

@@ -9,15 +9,17 @@ Rounds of sums and counts by nearest center then bring the centers to where the 
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
 from math import inf
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import clone
 
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.errors import KoncordError
 from koncord.estimate.kmeans import sums_by_label
 from koncord.estimate.silhouette import nearest
 from koncord.federate.choosing import Choice, choose, cost_of, stabilities
+from koncord.federate.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.federate.leaves import Leaves, leaves_of, stacked
 from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
@@ -135,15 +137,18 @@ class Consensus(Aggregator):
 
     Parameters
     ----------
-    min_report : rows that whatever a client sends stands for at least; a smaller floor tells more, of finer pieces
+    min_report : rows that every leaf and sum a client sends stands for at least. None is 20, or the floor of the run
+        where that is more: leaves of fewer than 20 rows find clusters less well (docs/consensus.md) and tell more, so
+        they are asked for here, and the floor of the run must allow them
     n_rounds : most rounds of refinement; 0 keeps the centers of the leaves
     max_clusters : most clusters that are looked for
     slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
         is as good, and the gap statistic decides among such
     tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
-    min_support : sites that a cluster needs leaves of to be believed. With 2 or more, one lying site can do less harm:
-        leaves of clusters with fewer sites are set aside and the choice is made anew, no site counts for more rows than
-        so many sites have, and sums of rows that cannot be are not counted. What a single honest site holds goes too
+    min_support : sites that a cluster needs leaves of to be believed; None is as many as the run asks for, 1 unless
+        told otherwise. With 2 or more, one lying site can do less harm: leaves of clusters with fewer sites are set
+        aside and the choice is made anew, no site counts for more rows than so many sites have, and sums of rows that
+        cannot be are not counted. What a single honest site holds goes too
 
     Examples
     --------
@@ -171,13 +176,13 @@ class Consensus(Aggregator):
 
     def __init__(
         self,
-        min_report: int = 20,
+        min_report: int | None = None,
         *,
         n_rounds: int = 3,
         max_clusters: int = 100,
         slack: float = 0.02,
         tol: float = 0.01,
-        min_support: int = 1,
+        min_support: int | None = None,
     ) -> None:
         self.min_report = min_report
         self.n_rounds = n_rounds
@@ -187,20 +192,43 @@ class Consensus(Aggregator):
         self.min_support = min_support
 
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
-        check_count("min_report", self.min_report, owner=self)
+        check_count("min_report", self.leaf_rows, owner=self)
         check_count("n_rounds", self.n_rounds, owner=self, least=0)
         check_count("max_clusters", self.max_clusters, owner=self)
         check_number("slack", self.slack, owner=self, least=0)
         check_number("tol", self.tol, owner=self, least=0)
-        check_count("min_support", self.min_support, owner=self)
+        check_count("min_support", self.support, owner=self)
         return self._serve(n_features, rng)
 
+    @property
+    def leaf_rows(self) -> int:
+        """Rows that a leaf, and a sum, stands for at least; a site with a higher floor keeps to its own."""
+        return DEFAULT_MIN_REPORT if self.min_report is None else self.min_report
+
+    @property
+    def support(self) -> int:
+        return 1 if self.min_support is None else self.min_support
+
+    def for_run(self, *, min_report: int | None, min_support: int) -> Self:
+        """This aggregator with the floor and the support of the run; `ValueError` where its own are lower."""
+        run = {"min_report": min_report or 1, "min_support": min_support}
+        for name, of_run in run.items():
+            own = getattr(self, name)
+            if own is not None and check_count(name, own, owner=self) < of_run:
+                raise ValueError(
+                    f"'{name}' of Consensus is {own} and that of the run {of_run}, which it cannot go below; give both "
+                    f"the same, or leave it to the run: Consensus({name}=None)."
+                )
+        mine = {"min_report": self.leaf_rows, "min_support": self.support}
+        under: Self = clone(self).set_params(**{name: max(mine[name], run[name]) for name in run})
+        return under
+
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
-        reports: dict[str, Leaves] = dict((yield Report(min_report=self.min_report)))
+        reports: dict[str, Leaves] = dict((yield Report(min_report=self.leaf_rows)))
         if not any(len(each) for each in reports.values()):
             raise KoncordError(
-                f"No client sent a leaf: each has fewer than {self.min_report} rows. "
-                "A smaller 'min_report' of Consensus (--leaf-rows) lets leaves stand for fewer."
+                f"No client sent a leaf: each has fewer than {self.leaf_rows} rows, or than its floor. "
+                f"{LOWER_FLOOR} 'min_report' of Consensus (--leaf-rows) must be as small."
             )
         agreed = self._agreed(reports, n_features, rng)
         choice, rows = agreed.choice, agreed.rows()
@@ -228,14 +256,14 @@ class Consensus(Aggregator):
 
     def _agreed(self, reports: Mapping[str, Leaves], n_features: int, rng: np.random.Generator) -> Agreed:
         """A choice; anew without the leaves of clusters that too few clients support, as long as there are such."""
-        heard = reports if self.min_support == 1 else without_excess(reports, self.min_support)
+        heard = reports if self.support == 1 else without_excess(reports, self.support)
         believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
         for last in reversed(range(MOST_CHOICES)):
             kept = with_leaves(heard, believed)
             leaves = stacked(list(kept.values()), n_features)
             clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
             choice = self._choose(leaves, np.bincount(clients, leaves.counts).astype(np.int64), rng)
-            weak = weak_clusters(choice.labels, clients, self.min_support)
+            weak = weak_clusters(choice.labels, clients, self.support)
             if not weak.any() or weak.all() or not last:
                 break
             for at, is_believed in enumerate(believed.values()):
@@ -255,12 +283,12 @@ class Consensus(Aggregator):
         centers, within = agreed.centers(), agreed.within()
         shifts: list[float] = []
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
-            replies = yield Refine(centers=centers, min_report=self.min_report)
+            replies = yield Refine(centers=centers, min_report=self.leaf_rows)
             replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
             if not replies:
                 break
             rows |= {client: up.counts for client, up in replies.items()}
-            before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.min_support)
+            before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.support)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
         return centers, shifts
@@ -304,7 +332,7 @@ def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
     if len(agreed.leaves) < FEW_LEAVES * len(np.unique(agreed.clients)):
         said.append(
             f"Sites reported {len(agreed.leaves) / len(np.unique(agreed.clients)):.1f} leaves on average, which may "
-            f"hide clusters of few rows: leaves of fewer than {by.min_report} rows, where sites allow them, would tell."
+            f"hide clusters of few rows: leaves of fewer than {by.leaf_rows} rows, where sites allow them, would tell."
         )
     if not kept.all():
         said.append(
@@ -315,7 +343,7 @@ def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
     if unbelieved:
         whose = ", ".join(f"{n} of {client}" for client, n in unbelieved.items())
         said.append(
-            f"Leaves of clusters that fewer than {by.min_support} sites support were set aside before the number of "
+            f"Leaves of clusters that fewer than {by.support} sites support were set aside before the number of "
             f"clusters was chosen: {whose}."
         )
     return said

@@ -22,6 +22,7 @@ from koncord.estimate.kmeans import means_of
 from koncord.estimate.search import split_rows
 from koncord.estimate.silhouette import HeldOut
 from koncord.federate.balls import group, move_together
+from koncord.federate.floor import LOWER_FLOOR
 from koncord.federate.limits import LARGEST, Array, Word
 from koncord.federate.link import Aggregator, Batch, Local, Outcome, Sent, Server
 from koncord.federate.released import released_final_means, released_move
@@ -236,7 +237,7 @@ def smallest_distance(means: FloatArray) -> float:
 def gather(balls: Mapping[str, Balls]) -> tuple[FloatArray, FloatArray, IntArray]:
     """Centers, radii and the client's position of all balls, in client order."""
     if not any(len(b.radii) for b in balls.values()):
-        raise KoncordError("No client sent a component: each has fewer rows than it reports at least.")
+        raise KoncordError(f"No client sent a component: each has fewer rows than it reports at least. {LOWER_FLOOR}")
     clients = np.repeat(np.arange(len(balls)), [len(b.radii) for b in balls.values()])
     return np.concatenate([b.means for b in balls.values()]), np.concatenate([b.radii for b in balls.values()]), clients
 

@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 from koncord._validation import check_count, check_number
 from koncord.errors import KoncordError
 from koncord.estimate.silhouette import nearest
+from koncord.federate.floor import LOWER_FLOOR
 from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
 from koncord.federate.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked
@@ -207,7 +208,10 @@ class FedKMeans(Aggregator):
             if len(means):
                 centers = cluster_centers(means, weights, first.n_clusters, rng, n_init=self.n_init, previous=previous)
             elif not len(centers):
-                raise KoncordError(f"No client sent a center: each has fewer than {first.min_count} rows.")
+                raise KoncordError(
+                    f"No client sent a center: each has fewer than {first.min_count} rows, or than its floor. "
+                    f"{LOWER_FLOOR}"
+                )
             objective.append(cost(means, centers, weights))
             has_converged = matched_shift(previous, centers) <= (self.tol or 0.0) * spread(means)
             down = Refine(

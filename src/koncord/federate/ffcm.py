@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 from koncord._validation import LARGEST_VALUE, check_count, check_number, check_option
 from koncord.errors import KoncordError, MessageError
 from koncord.federate import fedkmeans
+from koncord.federate.floor import LOWER_FLOOR
 from koncord.federate.limits import LARGEST, LARGEST_FLOAT, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Replies, Sent, Server
 from koncord.federate.lloyd import MAX_PASSES, check_n_clusters, kmeans, lloyd
@@ -261,7 +262,9 @@ class FFCM(Aggregator):
         replies = yield begin
         means, counts = fedkmeans.pooled(replies, n_features)
         if not len(means):
-            raise KoncordError(f"No client sent a center: each has fewer than {begin.min_count} rows.")
+            raise KoncordError(
+                f"No client sent a center: each has fewer than {begin.min_count} rows, or than its floor. {LOWER_FLOOR}"
+            )
         centers = kmeans(means, begin.n_clusters, rng, weights=counts, n_init=self.n_init).centers
         shifts: list[float] = []
         while len(shifts) < self.max_rounds and not (shifts and shifts[-1] < self.tol):

@@ -13,6 +13,8 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count
+from koncord.errors import KoncordError
+from koncord.federate.floor import LOWER_FLOOR
 from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Sent, Server
 from koncord.federate.lloyd import (
@@ -162,6 +164,10 @@ class KFed(Aggregator):
         replies = yield down
         sent = {client: up.centers for client, up in replies.items()}
         centers = stacked(sent, n_features)
+        if not len(centers):
+            raise KoncordError(
+                f"No client sent a center: each has fewer than {down.min_count} rows, or than its floor. {LOWER_FLOOR}"
+            )
         n_distinct = len(np.unique(centers, axis=0))
         if n_distinct < n_clusters:
             raise ValueError(

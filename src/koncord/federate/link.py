@@ -31,7 +31,7 @@ class Local:
     X: FloatArray  # (n_samples, n_features), scaled as agreed
     estimate: LocalEstimate  # phase 1
     stream: tuple[int, ...]  # names the random stream of this client in this round
-    min_report: int = 1  # rows that whatever is sent must stand for at least: the site owner's own bound
+    min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -73,6 +73,19 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     sends: ClassVar[tuple[Sent, ...]]
     client_steps: ClassVar[Mapping[type[Any], ClientStep]]  # by the server's message; the reply type is its return type
     replies: ClassVar[tuple[type[Any], ...]]
+
+    def for_run(self, *, min_report: int | None, min_support: int) -> "Aggregator":
+        """This aggregator under what the run has decided; one that has no use for it stays as it is.
+
+        `min_report` is the floor of all sites, None where each has one of its own that the server does not know;
+        `min_support` is how many sites a cluster needs.
+        """
+        return self
+
+    @property
+    def support(self) -> int:
+        """Sites that a cluster needs to count for the aggregator itself; 1 asks for nothing."""
+        return 1
 
     @abstractmethod
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:

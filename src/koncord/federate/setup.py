@@ -10,6 +10,7 @@ from scipy.spatial.distance import pdist, squareform
 from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.estimate.silhouette import MAX_SCORED, nearest, silhouettes
 from koncord.estimate.splitting import ROUNDING
+from koncord.federate.floor import LOWER_FLOOR
 from koncord.federate.limits import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number
 from koncord.federate.link import Sent
 from koncord.types import FloatArray, IntArray
@@ -185,7 +186,9 @@ def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tu
     """Mean and standard deviation of the pooled rows, from the clients' sums; a constant column has scale 1."""
     total = sum(m.count for m in moments.values())
     if not total:
-        raise KoncordError("Every site has fewer rows than it reports at least; there is nothing to scale by.")
+        raise KoncordError(
+            f"Every site has fewer rows than it reports at least, so there is nothing to scale by. {LOWER_FLOOR}"
+        )
     means = {client: m.means[order_of(m.columns, columns)] for client, m in moments.items()}
     mean = np.sum([m.count * means[client] for client, m in moments.items()], axis=0) / total
     scatter = np.sum(

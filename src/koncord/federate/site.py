@@ -15,6 +15,7 @@ from koncord._validation import LARGEST_VALUE, check_count
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.federate import setup
+from koncord.federate.floor import DEFAULT_MIN_REPORT
 from koncord.federate.guard import QuestionGuard
 from koncord.federate.ledger import Ledger
 from koncord.federate.link import Aggregator, Local
@@ -48,15 +49,15 @@ class Site:
         *,
         estimator: Any,
         aggregator: Aggregator | type[Aggregator],
-        min_report: int = 1,
+        min_report: int = DEFAULT_MIN_REPORT,
         ledger: Ledger | None = None,
         privacy: Budget | None = None,
     ) -> None:
         self.min_report = check_count("min_report", min_report, owner=f"site {name!r}")
         if min_report > 1 and any(sent.grows_with_rows for sent in aggregator.sends):
             raise DisclosureRefused(
-                f"{aggregator.name} sends rows, which a site that reports no fewer than {min_report} does not; "
-                "a min_report of 1 allows it."
+                f"{aggregator.name} sends rows, which a site that reports no fewer than {min_report} does not: "
+                "rows leave only with min_report=1 and allow_disclosure=True."
             )
         self.name = name
         self.columns = columns

@@ -18,6 +18,7 @@ from koncord._validation import check_count, check_number
 from koncord.errors import KoncordError
 from koncord.estimate.kmeans import sums_by_label
 from koncord.estimate.silhouette import in_order_of_appearance, nearest
+from koncord.federate.floor import LOWER_FLOOR
 from koncord.federate.limits import LARGEST, Array, Number
 from koncord.federate.link import Aggregator, ClientStep, Local, Outcome, Sent, Server
 from koncord.federate.lloyd import means_by_label, stacked, unstacked
@@ -307,7 +308,10 @@ class SPAHM(Aggregator):
         sent = {client: up.atoms for client, up in replies.items()}
         atoms = stacked(sent, n_features)
         if not len(atoms):
-            raise KoncordError(f"No client sent an atom: no local component stands for {down.min_count} rows.")
+            raise KoncordError(
+                f"No client sent an atom: no local component stands for {down.min_count} rows, or for as many as its "
+                f"site reports at least. {LOWER_FLOOR}"
+            )
         sizes = [len(part) for part in sent.values() if len(part)]  # a client that sent nothing takes no part
         owners = np.repeat(np.arange(len(sizes)), sizes)
         origin = atoms.mean(axis=0)  # squares lose no digits to a far-off origin

@@ -20,6 +20,7 @@ from koncord.estimate.known import KnownCounts
 from koncord.estimate.silhouette import nearest
 from koncord.federate import setup
 from koncord.federate.consensus import Consensus
+from koncord.federate.floor import DEFAULT_MIN_REPORT
 from koncord.federate.inprocess import InProcess
 from koncord.federate.link import Asked, Outcome, check_is_aggregator, run_rounds
 from koncord.federate.missing import Roster
@@ -39,17 +40,19 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     ----------
     estimator : phase-1 estimator, fitted at every site on its own rows: one of koncord, or a clusterer or mixture of
         scikit-learn (see `koncord.estimate.base`); default `ASM()`
-    aggregator : phase 2, exchanges parameters and finds the global clusters; default `Consensus()`, with `min_support`
+    aggregator : phase 2, exchanges parameters and finds the global clusters; default `Consensus()`
     standardize : bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone
     random_state : seed; the same seed gives the same result in whatever order named sites are given
     min_report : rows that every mean, sum and count a site sends stands for at least; what stands for fewer is withheld
-        (see docs/security.md). 1 withholds nothing, beyond what the aggregator itself does
+        (see docs/security.md), in the model too. 1 withholds nothing, beyond what the aggregator itself does; `labels_`
+        and `local_counts_` are of the caller's own rows, and exact
     privacy : `koncord.federate.private.Budget` that everything each site sends keeps to, or None. With one, phase 1 is
         left out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md)
     common_columns : use the columns that all sites have and leave out the others, which the model's info and the report
         name; else sites with other columns are refused
     min_support : sites whose components must have gone into a cluster; one with fewer is marked in the model's info and
-        in the report, for it may be the work of a single site
+        in the report, for it may be the work of a single site. `Consensus` sets such leaves aside. Where `Consensus`
+        has a `min_report` or `min_support` of its own, the larger one counts; one below the run's is refused
 
     Attributes
     ----------
@@ -77,7 +80,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         *,
         standardize: bool = False,
         random_state: RandomState = None,
-        min_report: int = 1,
+        min_report: int = DEFAULT_MIN_REPORT,
         min_support: int = 1,
         privacy: Budget | None = None,
         common_columns: bool = False,
@@ -95,7 +98,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         estimator = ASM() if self.estimator is None else self.estimator
         min_report = check_count("min_report", self.min_report, owner=self)
         min_support = check_count("min_support", self.min_support, owner=self)
-        aggregator = Consensus(min_support=min_support) if self.aggregator is None else self.aggregator
+        aggregator = Consensus() if self.aggregator is None else self.aggregator
         adapted(estimator, owner=self)
         check_is_aggregator(aggregator, owner=self)
         if self.privacy is not None and self.standardize:
@@ -127,6 +130,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
                 seed=seed,
                 standardize=self.standardize,
                 settings=settings_of(estimator, aggregator),
+                min_report=min_report,
                 min_support=min_support,
                 common_columns=self.common_columns,
             )
@@ -134,8 +138,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
         self.labels_ = [nearest(scaled_rows(link.sites[name], self.model_), self.model_.centers) for name in tables]
-        count_of = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [count_of.get(name, 0) for name in self.sites_]  # one set aside at once has none
+        told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
+        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
         self.departures_ = link.departures
         return self
 
@@ -144,6 +148,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         labels: IntArray = self.model_.predict(X)
         return labels
+
+
+def own_count(site: Site, told: Mapping[str, int]) -> int:
+    """The local k that a site found, whether or not it told it; 0 of one that was set aside before it looked."""
+    return told.get(site.name, 0) if site.estimate is None else site.estimate.n_components
 
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
@@ -159,14 +168,18 @@ def run_federation(
     seed: int,
     standardize: bool,
     settings: Mapping[str, str],
+    min_report: int | None = None,
     min_support: int = 1,
     common_columns: bool = False,
 ) -> GlobalModel:
     """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
 
     A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
-    that took part in either phase; the scale is that of the sites that were there at the beginning.
+    that took part in either phase; the scale is that of the sites that were there at the beginning. `min_report` is
+    the floor that all sites have; None where each has one of its own, which the server does not know.
     """
+    aggregator = aggregator.for_run(min_report=min_report, min_support=min_support)
+    min_support = max(min_support, aggregator.support)
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
         moments = roster.require(setup.Describe())
@@ -206,7 +219,9 @@ def run_federation(
             "missing": [asdict(absence) for absence in link.absences],
             "silhouettes": cluster_silhouettes(holdings),
             # The mean of one row is that row, whatever the method: a reader should know.
-            "one_row_sites": sorted(site for site, m in moments.items() if m.count == 1),
+            "one_row_sites": sorted(site for site, m in moments.items() if m.count == 1 and m.epsilon is None),
+            "min_report": min_report,
+            "silent": sorted(site for site, m in moments.items() if not m.count),
             "withheld": withheld_rows(moments, holdings),
             "support": support,
             "min_support": min_support,

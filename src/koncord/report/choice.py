@@ -5,6 +5,7 @@ from math import log
 from typing import Any
 
 from koncord.model.globalmodel import GlobalModel
+from koncord.report.conditions import n_leaf_sites, n_set_aside
 from koncord.report.markup import Column, fixed, paragraph, table, tag, text
 from koncord.report.parametermap import color
 
@@ -25,15 +26,23 @@ def choice(model: GlobalModel) -> list[str]:
     made = model.info.get("choice")
     if not made:
         return []
-    return [paragraph(text(summary(made))), figure(made), candidates(made), clusters(model)]
+    return [
+        paragraph(text(summary(made, is_all_believed=not n_set_aside(model)))),
+        figure(made),
+        candidates(made),
+        clusters(model),
+    ]
 
 
-def summary(made: Told) -> str:
+def summary(made: Told, *, is_all_believed: bool = True) -> str:
     """What was chosen, against what, in words."""
     chosen, runner_up = made["chosen"], made["runner_up"]
+    if len(made["candidates"]) < 2:
+        return "Nobody was told the number of clusters. The sites reported too little to look at more than one."
+    reported = "what the sites reported" if is_all_believed else "what the sites reported, less what was set aside,"
     told = (
-        "Nobody was told the number of clusters. The server clustered what the sites reported for every K and compared "
-        "each clustering with what the same reports would give if all rows came from one Gaussian. "
+        f"Nobody was told the number of clusters. The server clustered {reported} for every K and compared each "
+        "clustering with what the same reports would give if all rows came from one Gaussian. "
     )
     if chosen["n_clusters"] == 1:
         return told + "None is clearly more separated or more compact than that, so there is one cluster."
@@ -175,19 +184,23 @@ def clusters(model: GlobalModel) -> str:
     support = model.info.get("support") or []
     if not len(stabilities) == len(support) == model.n_clusters:
         return ""
+    n_sites = n_leaf_sites(model)
+    supports = "A site supports a cluster if a leaf, a piece of its rows that it reported, lies in it."
+    if n_sites < 2:
+        return paragraph(f"Only one site reported leaves, so no cluster can be looked for without it. {supports}")
     lines = [
         [
             tag("span", tag("b", str(cluster)), class_=f"chip {color(cluster)}"),
             "none" if stability is None else fixed(stability, 2),
-            str(n_sites),
+            str(n_supporting),
         ]
-        for cluster, (stability, n_sites) in enumerate(zip(stabilities, support, strict=True))
+        for cluster, (stability, n_supporting) in enumerate(zip(stabilities, support, strict=True))
     ]
     return paragraph(
-        "Stability: half of the sites, drawn at random ten times, are clustered on their own into as many clusters; "
-        "the value is the share of rows that a cluster has in common with its nearest counterpart. Near 1, the same "
-        "cluster is found whoever takes part; below 0.5 it dissolves. A site supports a cluster if a leaf, "
-        "a piece of its rows that it reported, lies in it."
+        f"Stability: {n_sites // 2} of the {n_sites} sites with leaves, drawn at random ten times, are clustered on "
+        "their own into as many clusters; the value is the share of rows that a cluster has in common with its nearest "
+        "counterpart. Near 1, the same cluster is found whoever takes part; below 0.5 it dissolves. "
+        f"{supports}"
     ) + table(
         "How stable each cluster is, and the sites that support it",
         [Column(head="cluster", is_text=True), Column(head="stability"), Column(head="sites")],

@@ -8,6 +8,7 @@ import numpy as np
 
 from koncord.data.files import counted
 from koncord.model.globalmodel import GlobalModel
+from koncord.report.conditions import NOT_TOLD, floor_of, is_all_private, private_sites, silent_sites
 from koncord.report.runrecord import RunRecord
 from koncord.report.tables import text_table
 from koncord.types import FloatArray
@@ -28,9 +29,18 @@ READINGS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteRow:
     name: str
-    rows: int
+    rows: int  # as it told them; 0 of one that told none
     local_k: int
-    held: tuple[int, ...]  # clusters with at least one row there
+    held: tuple[int, ...]  # clusters that it told rows of
+    is_silent: bool  # it has fewer rows than it reports at least
+
+    @property
+    def rows_told(self) -> str:
+        return f"{self.rows:,}" if self.rows else NOT_TOLD
+
+    @property
+    def local_k_told(self) -> str:
+        return NOT_TOLD if self.is_silent else str(self.local_k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +62,7 @@ class ClusterRow:
     number: int
     rows: int
     share: float  # of all rows
-    sites: tuple[str, ...]  # with at least one row in it
+    sites: tuple[str, ...]  # that told rows in it
     silhouette: float | None  # None where no site has one
     is_weak: bool  # fewer sites than asked for have a component in it
     differences: tuple[Difference, ...]  # largest first
@@ -60,12 +70,14 @@ class ClusterRow:
 
 def site_rows(model: GlobalModel) -> list[SiteRow]:
     """One row a site, in name order."""
+    silent = silent_sites(model)
     return [
         SiteRow(
             name=name,
             rows=int(counts.sum()) + model.info.get("withheld", {}).get(name, 0),
             local_k=local_k,
             held=tuple(np.flatnonzero(counts).tolist()),
+            is_silent=name in silent,
         )
         for name, counts, local_k in zip(model.sites, model.holdings, model.local_counts, strict=True)
     ]
@@ -118,12 +130,29 @@ def mean_silhouette(model: GlobalModel) -> float | None:
     return float(np.average(values, weights=rows))
 
 
-def reading(silhouette: float | None, n_clusters: int) -> tuple[str, str]:
+def reading(silhouette: float | None, model: GlobalModel) -> tuple[str, str]:
     """The structure a mean silhouette speaks for, in one word and in one clause."""
     if silhouette is None:
-        why = "there is one cluster" if n_clusters == 1 else "no site holds rows of two clusters"
-        return "not known", f"{why}, so no row can be compared with a next cluster"
+        return "not known", why_no_silhouette(model)
     return next((word, clause) for bound, word, clause in READINGS if silhouette >= bound)
+
+
+def why_no_silhouette(model: GlobalModel) -> str:
+    """Why no cluster has one, in a clause."""
+    if model.n_clusters == 1:
+        return "there is one cluster, so no row can be compared with a next cluster"
+    if private_sites(model):
+        return "a site with a privacy budget sends no silhouette" + (
+            "" if is_all_private(model) else ", and no other did"
+        )
+    if is_exact(model) and all(len(row.held) < 2 for row in site_rows(model)):
+        return "no site holds rows of two clusters, so no row can be compared with a next cluster"
+    return "no site reported the silhouette of a cluster"
+
+
+def is_exact(model: GlobalModel) -> bool:
+    """Whether every row of every site is in the counts, as it is."""
+    return floor_of(model) == 1 and not private_sites(model) and all(row.rows for row in site_rows(model))
 
 
 def about_candidates(model: GlobalModel) -> str:
@@ -141,11 +170,33 @@ def about_candidates(model: GlobalModel) -> str:
 def notes_of(model: GlobalModel) -> list[str]:
     """What a reader should know: what the aggregator says, clusters of nothing or of few sites, who was missing."""
     single = model.info.get("note")
-    empty = [str(number) for number in np.flatnonzero(model.holdings.sum(axis=0) == 0).tolist()]
-    about_empty = f"No row of any site is nearest to the center of cluster {', '.join(empty)}." if empty else None
-    said = (*model.info.get("notes", []), about_left_out(model), about_empty, about_weak(model), about_withheld(model))
-    notes = (about_privacy(model), single, *said)
+    said = (
+        *model.info.get("notes", []),
+        about_left_out(model),
+        about_empty(model),
+        about_weak(model),
+        about_withheld(model),
+    )
+    notes = (about_privacy(model), single, *said, about_silent(model))
     return [note for note in (*notes, *about_missing(model)) if note]
+
+
+def about_empty(model: GlobalModel) -> str | None:
+    """Clusters of which no site told a row, if any."""
+    empty = [str(number) for number in np.flatnonzero(model.holdings.sum(axis=0) == 0).tolist()]
+    if not empty:
+        return None
+    what = "No row of any site is" if is_exact(model) else "No site told of rows"
+    return f"{what} nearest to the center of cluster {', '.join(empty)}."
+
+
+def about_silent(model: GlobalModel) -> str | None:
+    """Sites with fewer rows than they report, if any."""
+    silent = silent_sites(model)
+    if not silent:
+        return None
+    what = "as it has fewer rows than it reports" if len(silent) == 1 else "as they have fewer rows than they report"
+    return f"Of rows at {', '.join(silent)} the server was told no more than the names of the columns, {what} at least."
 
 
 def about_privacy(model: GlobalModel) -> str | None:
@@ -179,10 +230,12 @@ def about_weak(model: GlobalModel) -> str | None:
         return None
     support = model.info["support"]
     named = ", ".join(f"{cluster} ({counted(support[cluster], 'site')})" for cluster in weak)
-    return (
-        f"Fewer than {model.info['min_support']} sites support cluster {named}: "
-        "it may be what one site holds, or made up by it."
+    few = (
+        "one site holds, or made up by it"
+        if max(support[cluster] for cluster in weak) < 2
+        else ("few sites hold, or made up by them")
     )
+    return f"Fewer than {model.info['min_support']} sites support cluster {named}: it may be what {few}."
 
 
 def about_withheld(model: GlobalModel) -> str | None:
@@ -208,8 +261,20 @@ def about_missing(model: GlobalModel) -> list[str]:
 
 
 def headline(model: GlobalModel) -> str:
-    n_rows = int(model.holdings.sum())
-    return f"{counted(model.n_clusters, 'cluster')} in {counted(n_rows, 'row')} at {counted(len(model.sites), 'site')}"
+    return f"{counted(model.n_clusters, 'cluster')} in {rows_in_all(model)} at {counted(len(model.sites), 'site')}"
+
+
+def n_rows_told(model: GlobalModel) -> int:
+    """Rows that the sites told of, whether or not by cluster."""
+    return sum(row.rows for row in site_rows(model))
+
+
+def rows_in_all(model: GlobalModel) -> str:
+    """How many rows there are, as far as the sites told."""
+    about = "about " if private_sites(model) else ""
+    if all(row.rows for row in site_rows(model)):
+        return f"{about}{counted(n_rows_told(model), 'row')}"
+    return f"{about}{counted(n_rows_told(model), 'reported row')}"
 
 
 def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
@@ -234,20 +299,19 @@ def as_text(model: GlobalModel, record: RunRecord) -> str:
     treated = (
         "standardized over all sites (--no-standardize to keep units)" if record.is_standardized else "not standardized"
     )
-    n_rows = int(model.holdings.sum())
     about = (
-        f"{counted(len(model.sites), 'site')}, {counted(n_rows, 'row')}, "
-        f"{counted(len(model.columns), 'column')}, {treated}"
+        f"{counted(len(model.sites), 'site')}, {rows_in_all(model)}, {counted(len(model.columns), 'column')}, {treated}"
     )
     return "\n\n".join([about, about_clusters(model, record), sites_text(model), clusters_text(model)])
 
 
 def about_clusters(model: GlobalModel, record: RunRecord) -> str:
     silhouette = mean_silhouette(model)
-    word, clause = reading(silhouette, model.n_clusters)
+    word, clause = reading(silhouette, model)
+    counted_by = "no phase 1" if is_all_private(model) else record.estimator
     value = "none" if silhouette is None else f"{silhouette:.3f}"
     lines = [
-        f"K = {model.n_clusters}  ({record.estimator}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
+        f"K = {model.n_clusters}  ({counted_by}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
         f"mean silhouette: {value}; structure: {word} ({clause})",
     ]
     if model.info.get("candidates"):
@@ -259,7 +323,7 @@ def sites_text(model: GlobalModel) -> str:
     rows = site_rows(model)
     table = text_table(
         ("site", "rows", "local k", "clusters held", ""),
-        [(row.name, f"{row.rows:,}", str(row.local_k), str(len(row.held)), "") for row in rows[:MOST_SITES]],
+        [(row.name, row.rows_told, row.local_k_told, str(len(row.held)), "") for row in rows[:MOST_SITES]],
     )
     return table if len(rows) <= MOST_SITES else f"{table}\n  and {len(rows) - MOST_SITES} more sites"
 

@@ -7,9 +7,22 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from koncord.data.files import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.choice import choice
+from koncord.report.conditions import (
+    NOT_TOLD,
+    about_floor,
+    floor_of,
+    has_leaves,
+    is_all_private,
+    is_partly_private,
+    n_leaf_sites,
+    n_set_aside,
+    private_sites,
+)
 from koncord.report.federation import (
     ClusterRow,
     about_candidates,
@@ -17,9 +30,11 @@ from koncord.report.federation import (
     cluster_rows,
     headline,
     mean_silhouette,
+    n_rows_told,
     notes_of,
     reading,
     site_rows,
+    why_no_silhouette,
 )
 from koncord.report.markup import (
     Column,
@@ -77,13 +92,13 @@ def page(model: GlobalModel, record: RunRecord) -> str:
         "truth": truth(model, record),
         "holdings": holdings(model),
         "map": parameters(model, record),
-        "sizes": sizes(rows),
+        "sizes": sizes(model, rows),
         "local": local_counts(model, record),
-        "silhouettes": silhouettes(rows),
+        "silhouettes": silhouettes(model, rows),
         "centers": centers(model, rows),
         "sent": sent(model, record),
         "settings": settings(model, record),
-        "reading": how_to_read(record),
+        "reading": how_to_read(model, record),
     }
     shown = {name: parts for name, parts in contents.items() if parts}
     head = [
@@ -120,12 +135,12 @@ def navigation(names: Sequence[str]) -> str:
 
 def opening(model: GlobalModel, record: RunRecord) -> str:
     silhouette = mean_silhouette(model)
-    word, _ = reading(silhouette, model.n_clusters)
+    word, _ = reading(silhouette, model)
     n_numbers = sum(departed.numbers for departed in record.departures)
     n_bytes = sum(departed.n_bytes for departed in record.departures)
     figures = [
-        ("Global clusters", str(model.n_clusters), how_found(record)),
-        ("Local counts", span(sorted(model.local_counts)), "found at each site on its own"),
+        ("Global clusters", str(model.n_clusters), how_found(model, record)),
+        ("Local counts", *local_counts_in_short(model)),
         ("Mean silhouette", "none" if silhouette is None else fixed(silhouette, 2), f"structure: {word}"),
         ("Numbers that left the sites", f"{n_numbers:,}", f"{size_of(n_bytes)} in all"),
     ]
@@ -138,9 +153,20 @@ def opening(model: GlobalModel, record: RunRecord) -> str:
     )
 
 
+def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
+    """Smallest and largest local count, and where they come from."""
+    told = sorted(row.local_k for row in site_rows(model) if not row.is_silent)
+    how = "found at each site on its own"
+    if is_all_private(model):
+        how = "cells that stand out from the noise at each site"
+    elif is_partly_private(model):
+        how = "found at each site; with a privacy budget, cells that stand out from the noise"
+    return span(told) if told else NOT_TOLD, how
+
+
 def sure(model: GlobalModel) -> list[str]:
     silhouette = mean_silhouette(model)
-    word, clause = reading(silhouette, model.n_clusters)
+    word, clause = reading(silhouette, model)
     verdict = f"There is no silhouette to judge by: {clause}."
     if silhouette is not None:
         verdict = (
@@ -169,8 +195,9 @@ def candidates(model: GlobalModel) -> list[str]:
     return [
         paragraph(
             f"FedGEM groups local components whose balls meet, and {tag('i', 'upsilon')} scales the balls. It was "
-            "chosen without labels: every site held out a fifth of its rows, and the value won that gave these rows "
-            f"the largest silhouette, summed over the sites. {about_candidates(model)}"
+            "chosen without labels: every site that took part held out a fifth of its rows, and the value won that "
+            f"gave these rows the largest silhouette, summed over the sites. {about_candidates(model)}"
+            + ("" if floor_of(model) == 1 else f" A site judged if it held out at least {about_floor(model)}.")
         ),
         table(
             "Values of upsilon, the clusters each gives without the held-out rows, and the score of these rows",
@@ -204,34 +231,47 @@ def truth(model: GlobalModel, record: RunRecord) -> list[str]:
 
 
 def holdings(model: GlobalModel) -> list[str]:
-    totals = model.holdings.sum(axis=1)
-    shares = model.holdings / totals.clip(1)[:, None]  # a site that was missing at the end told no rows
+    sites = site_rows(model)
+    withheld = model.info.get("withheld", {})
+    shares = model.holdings / np.array([max(row.rows, 1) for row in sites])[:, None]
     largest = float(shares.max())
     rows = [
         [
-            text(name),
+            text(row.name),
             *(shaded(count, share, share / largest) for count, share in zip(counts, parts, strict=True)),
-            f"{total:,}",
+            *([f"{withheld.get(row.name, 0):,}"] if withheld else []),
+            row.rows_told,
         ]
-        for name, counts, parts, total in zip(
-            model.sites, model.holdings.tolist(), shares.tolist(), totals.tolist(), strict=True
-        )
+        for row, counts, parts in zip(sites, model.holdings.tolist(), shares.tolist(), strict=True)
     ]
-    in_all = model.holdings.sum(axis=0).tolist()
-    rows.append(["all sites", *(f"{total:,}" for total in in_all), f"{sum(in_all):,}"])
+    in_all = [*model.holdings.sum(axis=0).tolist(), *([sum(withheld.values())] if withheld else []), n_rows_told(model)]
+    rows.append(["all sites", *(f"{total:,}" for total in in_all)])
+    heads = [*(chip(at) for at in range(model.n_clusters)), *(["withheld"] if withheld else []), "rows"]
     return [
         paragraph(
             "Rows of each site in each global cluster, and the part of the site's rows that is. The larger the part, "
-            "the stronger the shade."
+            f"the stronger the shade. {about_counts(model)}"
         ),
         table(
             "Rows by site and cluster",
-            [Column(head="site", is_text=True), *numeric(*(chip(at) for at in range(model.n_clusters)), "rows")],
+            [Column(head="site", is_text=True), *numeric(*heads)],
             rows,
             last_is_total=True,
             class_="wide",
         ),
     ]
+
+
+def about_counts(model: GlobalModel) -> str:
+    """What counts of rows leave out, and what noise they have."""
+    said = []
+    if is_all_private(model):
+        said.append("Counts are noisy: every site has a privacy budget.")
+    elif is_partly_private(model):
+        said.append(f"Counts of {', '.join(map(text, sorted(private_sites(model))))} are noisy, for a privacy budget.")
+    if floor_of(model) != 1:
+        said.append(f"A count stands for at least {about_floor(model)}; one of fewer is 0, here and below.")
+    return " ".join(said)
 
 
 def shaded(count: int, share: float, shade: float) -> str:
@@ -253,10 +293,7 @@ def parameters(model: GlobalModel, record: RunRecord) -> list[str]:
     about = "Every ring is a global center with the number of its cluster."
     more = ""
     if len(plane.components):
-        about += (
-            " Every small mark is a local component of one site, joined to the center it went into. Where the marks "
-            "of a ring lie close together, the sites agree."
-        )
+        about += f" {about_marks(model)}"
         rows = table(
             "Local components, the cluster each went into, and its distance to that center on the scaled columns",
             [Column(head="site", is_text=True), *numeric("component", "cluster", "distance")],
@@ -267,10 +304,35 @@ def parameters(model: GlobalModel, record: RunRecord) -> list[str]:
         about += f" {text(record.aggregator)} keeps no local components, so only centers are drawn."
     axes = "The axes are the directions in which these points differ most. One step is equally long in both directions."
     if plane.is_line:
-        axes = "The only column runs from left to right; the components of every site have a height of their own."
-    caption = [about, axes, "No row of any site is drawn."]
+        axes = "The only column runs from left to right."
+        axes += " The components of every site have a height of their own." if len(plane.components) else ""
+    caption = [about, axes, about_drawn(model, record)]
     told = tag("figcaption", "".join(paragraph(each) for each in caption))
     return [tag("figure", parameter_map(model, plane) + told), more]
+
+
+def about_marks(model: GlobalModel) -> str:
+    """What the small marks are, and what they tell."""
+    said = ["Every small mark is a local component of one site, joined to the center it went into."]
+    if has_leaves(model):
+        said = ["Every small mark is a leaf, a piece of the rows of one site, joined to the center it went into."]
+    if n_set_aside(model):
+        said.append(
+            "An open mark without a line is a leaf that was set aside: its cluster had leaves of fewer than "
+            f"{model.info['min_support']} sites."
+        )
+    if n_leaf_sites(model) > 1:
+        said.append("Where the marks of a ring lie close together, the sites agree.")
+    if private_sites(model):
+        said.append("Where a site has a privacy budget, noise has moved its marks.")
+    return " ".join(said)
+
+
+def about_drawn(model: GlobalModel, record: RunRecord) -> str:
+    floor = floor_of(model)
+    if discloses(record) or floor is None or floor == 1:
+        return "Parameters are drawn, not rows; the mean of a single row is that row."
+    return f"No row of any site is drawn: whatever is drawn stands for at least {floor} rows."
 
 
 def component_rows(model: GlobalModel) -> list[list[str]]:
@@ -278,14 +340,15 @@ def component_rows(model: GlobalModel) -> list[list[str]]:
     for site in model.sites:
         for component, cluster in enumerate(model.groups.get(site, ())):
             step = model.components[site][component] - model.centers[cluster]
-            rows.append([text(site), str(component), chip(int(cluster)), f"{float((step**2).sum() ** 0.5):.3f}"])
+            went = [chip(int(cluster)), f"{float((step**2).sum() ** 0.5):.3f}"] if cluster >= 0 else ["set aside", ""]
+            rows.append([text(site), str(component), *went])
     return rows
 
 
 # --- one bar a cluster, one a site ---
 
 
-def sizes(rows: Sequence[ClusterRow]) -> list[str]:
+def sizes(model: GlobalModel, rows: Sequence[ClusterRow]) -> list[str]:
     largest = max(row.share for row in rows)
     lines = [
         [
@@ -299,7 +362,11 @@ def sizes(rows: Sequence[ClusterRow]) -> list[str]:
     ]
     return [
         table(
-            "Rows in each cluster over all sites, their part of all rows, and the sites that hold any",
+            "Rows in each cluster over all sites, their part of all rows, and the sites that hold any"
+            if model.holdings.any() and not model.info.get("withheld")
+            else "Rows that sites told of in each cluster, their part of all such rows, and the sites that told of any"
+            if model.holdings.any()
+            else "No site told of rows by cluster; the weights are equal for want of counts",
             [
                 Column(head="cluster", is_text=True),
                 *numeric("rows", "weight", "sites"),
@@ -318,8 +385,8 @@ def local_counts(model: GlobalModel, record: RunRecord) -> list[str]:
     lines = [
         [
             text(row.name),
-            f"{row.rows:,}",
-            str(row.local_k),
+            row.rows_told,
+            row.local_k_told,
             *([str(known[row.name])] if known else []),
             str(len(row.held)),
             barred(row.local_k, 0.0, largest),
@@ -327,11 +394,7 @@ def local_counts(model: GlobalModel, record: RunRecord) -> list[str]:
         for row in rows
     ]
     return [
-        paragraph(
-            f"Each site counted its own components with {tag('code', text(record.estimator))}, on its own rows and "
-            "without being told how many there are. The clusters held are the global ones with at least one of its "
-            "rows."
-        ),
+        paragraph(f"{about_local_counts(model, record)} {about_held(model)}"),
         table(
             "Components each site found, and clusters it holds in the end",
             [
@@ -345,10 +408,35 @@ def local_counts(model: GlobalModel, record: RunRecord) -> list[str]:
     ]
 
 
-def silhouettes(rows: Sequence[ClusterRow]) -> list[str]:
+def about_local_counts(model: GlobalModel, record: RunRecord) -> str:
+    """Where the local counts come from."""
+    said = []
+    if not is_all_private(model):
+        who = "Each other site" if private_sites(model) else "Each site"
+        said.append(
+            f"{who} counted its own components with {tag('code', text(record.estimator))}, on its own rows and "
+            "without being told how many there are."
+        )
+    if private_sites(model):
+        whom = "" if is_all_private(model) else f" at {', '.join(map(text, sorted(private_sites(model))))}"
+        said.insert(
+            0,
+            f"Phase 1 was left out{whom} for a privacy budget; the local k there is the number of cells of rows that "
+            "stand out from the noise.",
+        )
+    return " ".join(said)
+
+
+def about_held(model: GlobalModel) -> str:
+    if floor_of(model) == 1 and not private_sites(model):
+        return "The clusters held are the global ones with at least one of its rows."
+    return "The clusters held are the global ones that it told of rows in."
+
+
+def silhouettes(model: GlobalModel, rows: Sequence[ClusterRow]) -> list[str]:
     values = [row.silhouette for row in rows if row.silhouette is not None]
     if not values:
-        return [paragraph("No cluster has a silhouette: no site holds rows of two clusters.")]
+        return [paragraph(f"No cluster has a silhouette: {why_no_silhouette(model)}.")]
     low = min(0.0, *values)
     lines = [
         [
@@ -387,7 +475,7 @@ def centers(model: GlobalModel, rows: Sequence[ClusterRow]) -> list[str]:
         *values, mean = aligned([*model.centers_original[:, at].tolist(), float(average[at])])
         cells = [center_cell(value, apart.get((cluster, at))) for cluster, value in enumerate(values)]
         lines.append([text(name), *cells, mean])
-    about = "The center of each cluster in the units of the tables. The average counts every center by its rows."
+    about = "The center of each cluster in the units of the tables. The average counts every center by its weight."
     if apart:
         about += f" A framed value is one of those that set its cluster apart most: {UP} above average, {DOWN} below."
     return [
@@ -415,8 +503,9 @@ def sent(model: GlobalModel, record: RunRecord) -> list[str]:
     who = "not every site" if model.info.get("missing") else "every site"
     parts = [
         paragraph(
-            f"In {counted(n_exchanges, 'exchange')} the server asked and {who} answered. The answers below are "
-            "all that left the sites; what the server sent to them is not counted."
+            f"In {counted(n_exchanges, 'exchange')} the server asked and {who} answered. The answers below"
+            + (", with the seconds that some took," if record.labels_at_sites and has_timings(record) else "")
+            + " are all that left the sites; what the server sent to them is not counted."
         )
     ]
     if discloses(record):
@@ -427,7 +516,7 @@ def sent(model: GlobalModel, record: RunRecord) -> list[str]:
                 "messages can read rows. It ran because it was allowed to.",
             )
         )
-    lone = [text(row.name) for row in site_rows(model) if row.rows == 1]
+    lone = [text(row.name) for row in site_rows(model) if row.rows == 1 and row.name not in private_sites(model)]
     if lone:
         parts.append(
             notice(
@@ -446,15 +535,16 @@ def by_site(model: GlobalModel, record: RunRecord) -> str:
         n_bytes[departed.site] += departed.n_bytes
 
     def line(name: str, n_messages: int, n_numbers: int, size: int, n_rows: int) -> list[str]:
-        return [name, f"{n_messages:,}", f"{n_numbers:,}", size_of(size), f"{n_rows * len(model.columns):,}"]
+        in_table = f"{n_rows * len(model.columns):,}" if n_rows else NOT_TOLD
+        return [name, f"{n_messages:,}", f"{n_numbers:,}", size_of(size), in_table]
 
     rows = [
         line(text(row.name), messages[row.name], numbers[row.name], n_bytes[row.name], row.rows)
         for row in site_rows(model)
     ]
-    rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), int(model.holdings.sum())))
+    rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), n_rows_told(model)))
     return table(
-        "Sent by each site, and for comparison the size of its table",
+        "Sent by each site, and for comparison the size of its table, by the rows it told of",
         [Column(head="site", is_text=True), *numeric("messages", "numbers sent", "bytes sent", "numbers in its table")],
         rows,
         last_is_total=True,
@@ -509,12 +599,17 @@ def declared(model: GlobalModel, record: RunRecord) -> list[str]:
 
 
 def settings(model: GlobalModel, record: RunRecord) -> list[str]:
-    scale = "every column to mean 0 and variance 1 over all sites, from counts and sums"
+    scale = "every column to mean 0 and variance 1, by the counts and sums that sites sent"
+    phase_1 = tag("code", text(model.settings.get("estimator", record.estimator)))
+    if private_sites(model):
+        phase_1 += " left out" + (
+            "" if is_all_private(model) else f" at {', '.join(map(text, sorted(private_sites(model))))}"
+        )
     asked = [
         ("started", text(record.started.replace("T", " ").replace("+00:00", " UTC"))),
         ("seconds", f"{record.seconds:.1f}"),
         ("seed", text(model.seed)),
-        ("estimator, phase 1", tag("code", text(model.settings.get("estimator", record.estimator)))),
+        ("estimator, phase 1", phase_1),
         ("aggregator, phase 2", tag("code", text(model.settings.get("aggregator", record.aggregator)))),
         ("scaled", scale if record.is_standardized else "no, columns in their own units"),
         *((tag("code", text(name)), told(value)) for name, value in record.options.items()),
@@ -531,7 +626,7 @@ def settings(model: GlobalModel, record: RunRecord) -> list[str]:
         tag("h3", "What the server tells"),
         definitions(found, class_="pairs"),
         tag("h3", "Timings"),
-        timings(record),
+        timings(model, record),
         tag("h3", "Files and versions"),
         table(
             "File of each site",
@@ -542,13 +637,22 @@ def settings(model: GlobalModel, record: RunRecord) -> list[str]:
     ]
 
 
-def timings(record: RunRecord) -> str:
+def has_timings(record: RunRecord) -> bool:
+    return any(departed.seconds for departed in record.departures)
+
+
+def timings(model: GlobalModel, record: RunRecord) -> str:
     """Seconds the sites took, one after the other, by the kind of their answer."""
+    prepared = "Prepared is phase 1"
+    if is_all_private(model):
+        prepared = "Prepared is the search for cells that stand out from the noise"
+    elif is_partly_private(model):
+        prepared += ", or with a privacy budget the search for cells that stand out from the noise"
     seconds: dict[str, list[float]] = {}
     for departed in record.departures:
         seconds.setdefault(departed.message, []).append(departed.seconds)
     return table(
-        "Seconds the sites took for their answers; Prepared is phase 1",
+        f"Seconds the sites took for their answers; {prepared}",
         [Column(head="answer", is_text=True), *numeric("times", "slowest", "in all")],
         [
             [text(kind), f"{len(values):,}", f"{max(values):.3f}", f"{sum(values):.3f}"]
@@ -557,38 +661,76 @@ def timings(record: RunRecord) -> str:
     )
 
 
-def how_to_read(record: RunRecord) -> list[str]:
+def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
     terms = {
         "Cluster, center": "A cluster is a group of rows that lie together, over all sites. Its center is one point "
         "that stands for it, and a row belongs to the cluster with the nearest center. The number of a cluster is a "
         "name only: 0 is not less than 1.",
         "Component, local k": "What one site sees on its own: the groups among its own rows. The local k is how many "
-        "it found. Components of different sites that belong together make one global cluster.",
-        "Weight": "The part of all rows that lies in the cluster.",
+        f"it found. {what_makes_a_cluster(model)}".strip(),
+        "Weight": "The part of all rows that lies in the cluster, as far as sites told of rows by cluster.",
         "Silhouette": "For a row: the mean distance to the rows of the next cluster, less that to the rows of its own, "
         "divided by the larger of the two. Above 0.7 is commonly read as strong structure, above 0.5 as reasonable, "
         "above 0.25 as weak. A site compares its own rows only, 3,000 of them where it has more, and a site with rows "
         "of one cluster has no silhouette. A good value says that the clusters lie apart, not that they mean anything.",
         "Distance": "Distances are measured on the columns as they were scaled: "
-        + ("each has variance 1 over all sites." if record.is_standardized else "here, each in its own units."),
-        "What leaves a site": "This method sends rows in a form the server can read."
-        if discloses(record)
-        else "Parameters such as means, counts and radii, never the rows. They still tell something: a mean of few "
-        "rows lies close to these rows, and a count of one tells of one row. No noise is added.",
-        "Labels": "Beside this page, the folder of the run holds one file of labels a site: the cluster of every row, "
-        "its distance to the center, and the next nearest cluster. A row with two nearly equal distances lies between "
-        "two clusters.",
+        + (
+            "each has variance 1 by the sums that sites sent."
+            if record.is_standardized
+            else "here, each in its own units."
+        ),
+        "What leaves a site": what_leaves(model, record),
+        "Labels": (
+            "The labels of the rows are at the sites, a file each"
+            if record.labels_at_sites
+            else "Beside this page, the folder of the run holds one file of labels a site"
+        )
+        + ": the cluster of every row, its distance to the center, and the next nearest cluster. A row with two nearly "
+        "equal distances lies between two clusters.",
     }
     return [definitions(list(terms.items()), class_="terms")]
+
+
+def what_makes_a_cluster(model: GlobalModel) -> str:
+    """How what a site sees becomes a global cluster, by this method."""
+    if has_leaves(model):
+        return "Global clusters are made of leaves, smaller pieces of rows, and not of these components."
+    if not model.components:
+        return "Global clusters were not made of these components."
+    return "Components of different sites that belong together make one global cluster." if len(model.sites) > 1 else ""
+
+
+def what_leaves(model: GlobalModel, record: RunRecord) -> str:
+    """What the messages hold, and what may be told from them."""
+    if discloses(record):
+        return "This method sends rows in a form the server can read."
+    said = ["Parameters such as means, counts and radii, never the rows."]
+    floor = floor_of(model)
+    if floor is not None and floor > 1:
+        said.append(f"Each stands for at least {floor} rows.")
+    elif floor is None:
+        said.append("Each site decides how many rows a number stands for at least.")
+    if not is_all_private(model):
+        said.append("They still tell something: a mean of few rows lies close to these rows")
+        said[-1] += "." if floor is not None and floor > 1 else ", and a count of one tells of one row."
+    if not private_sites(model):
+        said.append("No noise is added.")
+    else:
+        who = "Every site" if is_all_private(model) else ", ".join(map(text, sorted(private_sites(model))))
+        said.append(f"{who} added noise to all of them, within a privacy budget.")
+    return " ".join(said)
 
 
 # --- small pieces ---
 
 
-def how_found(record: RunRecord) -> str:
-    if "--clusters" not in record.options:
+def how_found(model: GlobalModel, record: RunRecord) -> str:
+    asked = record.options.get("--clusters")
+    if asked is None:
         return "nobody was told this number"
-    return "found, given an upper bound" if record.aggregator == "afcl" else "as asked"
+    if record.aggregator == "afcl":
+        return "found, given an upper bound"
+    return "as asked" if asked == model.n_clusters else f"{asked} were asked for"
 
 
 def discloses(record: RunRecord) -> bool:

@@ -6,7 +6,9 @@ from math import cos, pi, sin
 
 import numpy as np
 
+from koncord.data.files import counted
 from koncord.model.globalmodel import GlobalModel
+from koncord.report.conditions import has_leaves
 from koncord.report.markup import tag, text
 from koncord.types import FloatArray, IntArray
 
@@ -24,7 +26,7 @@ class Plane:
 
     centers: FloatArray  # (k, 2)
     components: FloatArray  # (m, 2)
-    groups: IntArray  # (m,) cluster of each component
+    groups: IntArray  # (m,) cluster of each component; -1 of one that was set aside
     sites: tuple[str, ...]  # (m,) site of each component
     shares: tuple[float, float]  # of the variance of what is drawn
     is_line: bool  # one column: components are set apart by site, and the height means nothing
@@ -74,30 +76,38 @@ def on_two_axes(points: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
 def parameter_map(model: GlobalModel, plane: Plane) -> str:
     """The SVG element, with a title and a description in words."""
     centers, components = on_canvas(plane)
-    n_sites = len(set(plane.sites))
-    title = f"Map of {model.n_clusters} global centers and {len(components)} local components"
-    what = (
-        f"{len(components)} local components of {n_sites} sites are drawn as small marks, each joined by a line to the "
-        "center of the global cluster it went into. "
-        if len(components)
-        else ""
-    )
+    n_aside = int((plane.groups < 0).sum())
+    part = ("leaf", "leaves") if has_leaves(model) else ("local component", "local components")
+    title = f"Map of {counted(model.n_clusters, 'global center')}"
+    what = ""
+    if len(components):
+        title += f" and {counted(len(components), *part)}"
+        what = (
+            f"{counted(len(components) - n_aside, *part)} of {counted(len(set(plane.sites)), 'site')}, drawn as small "
+            "marks, each joined by a line to the center of the global cluster it went into. "
+        )
+    if n_aside:
+        what += f"{counted(n_aside, 'mark')} without a line: set aside. "
     description = (
         f"Each global center is a ring with the number of its cluster. {what}"
         "Near on the map means alike, as far as two axes can show."
     )
-    parts = [
+    drawn = [
         tag("title", title, id="map-title"),
         tag("desc", description, id="map-desc"),
         frame(plane),
-        *(line(mark, centers[group], group) for mark, group in zip(components, plane.groups.tolist(), strict=True)),
+        *(
+            line(mark, centers[group], group)
+            for mark, group in zip(components, plane.groups.tolist(), strict=True)
+            if group >= 0
+        ),
         *(ring(center, number) for number, center in enumerate(centers)),
         *marks(plane, components),
         *labels(centers, components),
     ]
     return tag(
         "svg",
-        "\n".join(parts),
+        "\n".join(drawn),
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
         class_="map",
         role="img",
@@ -147,9 +157,11 @@ def marks(plane: Plane, components: FloatArray) -> list[str]:
     for (x, y), group, site in zip(components, plane.groups.tolist(), plane.sites, strict=True):
         number = seen.get(site, 0)
         seen[site] = number + 1
-        told = tag("title", f"{text(site)}, local component {number}: cluster {group}")
-        outline = " ".join(f"{at(x + MARK * dx)},{at(y + MARK * dy)}" for dx, dy in SHAPES[group % len(SHAPES)])
-        drawn.append(tag("polygon", told, points=outline, class_=f"mark {color(group)}"))
+        went = f"cluster {group}" if group >= 0 else "set aside"
+        told = tag("title", f"{text(site)}, local component {number}: {went}")
+        shape, kind = (SHAPES[group % len(SHAPES)], color(group)) if group >= 0 else (SHAPES[0], "aside")
+        outline = " ".join(f"{at(x + MARK * dx)},{at(y + MARK * dy)}" for dx, dy in shape)
+        drawn.append(tag("polygon", told, points=outline, class_=f"mark {kind}"))
     return drawn
 
 

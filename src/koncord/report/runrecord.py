@@ -42,6 +42,7 @@ class RunRecord:
     departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
+    labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
 
     def save(self, path: Path) -> None:
         record = {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -61,10 +62,10 @@ class RunRecord:
                     f"'{path}' is the record of a run of version {record['version']}; "
                     f"this koncord reads version {VERSION}."
                 )
-            given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls)}
+            given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls) if each.name in record}
             given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
             given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
             given["truth"] = None if given["truth"] is None else Truth(**given["truth"])
+            return cls(**given)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KoncordError(f"'{path}' is not the record of a koncord run.") from error
-        return cls(**given)

@@ -96,6 +96,7 @@ svg.map { display: block; width: 100%; height: auto; }
 .map .ring { fill: none; stroke: currentColor; stroke-width: 2.4; }
 .map .link { stroke: currentColor; stroke-width: 1; opacity: .6; }
 .map .mark { fill: currentColor; stroke: var(--panel); stroke-width: .7; }
+.map .aside { fill: none; stroke: currentColor; stroke-width: 1.2; opacity: .7; }
 details { margin: 0 0 1.25rem; }
 summary { cursor: pointer; color: var(--accent); margin-bottom: .6rem; }
 .pairs {

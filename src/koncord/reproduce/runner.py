@@ -162,7 +162,7 @@ SETUP_REPLIES = ("Moments", "Prepared", "Holdings")
 
 
 def fit_federation(dealt: Dealt, estimator: Any, server: Aggregator, seed: int) -> FederatedClustering:
-    clustering = FederatedClustering(estimator, server, random_state=seed)
+    clustering = FederatedClustering(estimator, server, random_state=seed, min_report=1)  # the paper has no floor
     return clustering.fit([dealt.data.X[part] for part in dealt.parts])
 
 

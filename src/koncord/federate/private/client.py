@@ -197,7 +197,9 @@ class PrivateClient:
         k = len(message.centers)
         counts = np.zeros(k, dtype=np.int64)
         if self._is_told():
-            counts = apportioned(self.mechanism.holdings(message.centers, self.ball), self.known.count)
+            noisy = self.mechanism.holdings(message.centers, self.ball)
+            large = np.where(noisy >= self.min_report, noisy, 0)  # else a count of noise alone takes another with it
+            counts = apportioned(large if large.any() else noisy, self.known.count)
         counts = setup.without_small(counts, self.min_report)
         return setup.Holdings(counts=counts, silhouettes=np.full(k, np.nan), scored=np.zeros(k, dtype=np.int64))
 

@@ -1,0 +1,50 @@
+"""What a run did, as far as a sentence about it depends on that."""
+
+from koncord.model.globalmodel import GlobalModel
+
+NOT_TOLD = "not told"
+
+
+def private_sites(model: GlobalModel) -> frozenset[str]:
+    """Sites with a privacy budget."""
+    return frozenset(model.info.get("privacy", {}))
+
+
+def is_all_private(model: GlobalModel) -> bool:
+    return bool(model.sites) and private_sites(model) >= set(model.sites)
+
+
+def is_partly_private(model: GlobalModel) -> bool:
+    return bool(private_sites(model)) and not is_all_private(model)
+
+
+def floor_of(model: GlobalModel) -> int | None:
+    """Rows that every number stands for at least; None where each site has a floor that the server does not know."""
+    floor: int | None = model.info.get("min_report")
+    return floor
+
+
+def about_floor(model: GlobalModel) -> str:
+    """The floor in words, to follow "at least"."""
+    floor = floor_of(model)
+    return "so many rows as the site decides" if floor is None else f"{floor} rows"
+
+
+def silent_sites(model: GlobalModel) -> tuple[str, ...]:
+    """Sites that have too few rows to tell of any."""
+    return tuple(site for site in model.info.get("silent", ()) if site in model.sites)
+
+
+def n_leaf_sites(model: GlobalModel) -> int:
+    """Sites of which a leaf, or a component, went into a cluster."""
+    return sum(bool((clusters >= 0).any()) for clusters in model.groups.values())
+
+
+def n_set_aside(model: GlobalModel) -> int:
+    """Leaves that went into no cluster."""
+    return sum(int((clusters < 0).sum()) for clusters in model.groups.values())
+
+
+def has_leaves(model: GlobalModel) -> bool:
+    """Whether the components of the model are leaves, of which a site may have several in a cluster."""
+    return "leaves" in model.info
