@@ -1,7 +1,9 @@
 """A run that is killed goes on where it was and ends as if nothing had happened."""
 
+import os
 import stat
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +68,25 @@ def same_models(one, two):
                 np.testing.assert_array_equal(left[site], right[site])
         else:
             assert np.array_equal(left, right) if isinstance(left, np.ndarray) else left == right
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_counts(tmp_path, monkeypatch):
+    events, fsync, rename = [], os.fsync, Path.replace
+
+    def watched_fsync(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        events.append("folder" if is_folder else os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    def watched_rename(path, target):
+        events.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(Path, "replace", watched_rename)
+    memory = SiteMemory(tmp_path / "north", make_site("north", Consensus), Consensus, {"table": 1})
+    memory.answer(1, [pack(setup.Describe(), round_=0)])
+    assert events == [(tmp_path / "north").stat().st_size, "renamed", "folder"]
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)

@@ -7,26 +7,41 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.errors import KoncordError, MessageError
+from koncord.estimate.splitting import SplitForest
 from koncord.federate import choosing
 from koncord.federate.choosing import (
+    STABILITY_DRAWS,
     Candidate,
+    Choice,
     Null,
     beside,
     best_overlaps,
     by_chance,
     choose,
+    clustered,
     cost_of,
     cuts,
     grid,
+    labelings,
     put_together,
     ranking,
     root_of_covariance,
     row_distances,
     silhouette_of,
+    stabilities,
     times_chance,
 )
 from koncord.federate.consensus import Refine, Report, Sums, moved, refine, report
-from koncord.federate.leaves import MOST_LEAVES, N_AXES, Leaves, leaves_of, pieces_of, stacked
+from koncord.federate.leaves import (
+    EM_ITERATIONS,
+    MOST_LEAVES,
+    N_AXES,
+    SPLIT_FACTOR,
+    Leaves,
+    leaves_of,
+    pieces_of,
+    stacked,
+)
 from koncord.federate.link import Local
 from koncord.types import LocalEstimate
 
@@ -111,6 +126,22 @@ def test_leaves_are_disjoint_pieces_of_at_least_the_floor_that_make_up_the_table
     np.testing.assert_allclose(leaves.scatters.sum() + between, ((X - X.mean(axis=0)) ** 2).sum(), rtol=1e-9)
     np.testing.assert_allclose(leaves.spread.sum(), leaves.scatters.sum(), rtol=1e-6, atol=1e-9)
     assert leaves.axes.shape == (min(N_AXES, 3), 3)
+
+
+@pytest.mark.parametrize(
+    ("seed", "n", "d", "floor", "smallest"),
+    [(0, 264, 4, 17, 16), (12, 207, 2, 29, 21), (22, 245, 2, 21, 17), (23, 68, 4, 15, 13), (36, 151, 1, 15, 12)],
+)
+def test_an_end_of_the_tree_below_the_floor_is_no_leaf(seed, n, d, floor, smallest):
+    rng = np.random.default_rng(seed)
+    rng.integers(60, 300), rng.integers(1, 6), rng.integers(5, 30)  # the draws by which these tables were found
+    X = rng.normal(size=(n, d))
+    forest = SplitForest(X, [np.arange(n)], split_factors=[SPLIT_FACTOR], is_spherical=True, n_em_iter=EM_ITERATIONS)
+    (ends,) = forest.cut(floor, MOST_LEAVES)
+    assert min(len(end.rows) for end in ends) == smallest < floor  # else this table tests nothing
+    counts = leaves_of(X, floor).counts
+    assert counts.min() >= floor
+    assert counts.sum() == n
 
 
 def test_the_leaves_of_a_client_are_bounded_however_many_rows_it_has():
@@ -205,6 +236,11 @@ def test_of_gaps_that_chance_may_have_told_apart_the_fewest_clusters_win():
     assert [each.n_clusters for each in ranking(close, chance=0.1, slack=0.01)] == [5, 6, 4]
 
 
+def test_a_gap_that_lacks_a_tenth_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
+    close = [candidate(3, 0.3, 0.85), candidate(4, 0.3, 0.92), candidate(5, 0.3, 1.0)]
+    assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
+
+
 def test_chance_is_the_most_by_which_a_draw_exceeds_the_others_as_a_root_mean_square():
     draws = np.array([[0.0, 1.0], [0.0, 4.0], [0.0, 1.0]])
     assert by_chance(draws) == pytest.approx(3.0 / np.sqrt(3))
@@ -238,6 +274,79 @@ def test_a_cluster_that_comes_back_whole_has_overlap_one():
     counts = np.array([10, 10, 20])
     np.testing.assert_allclose(best_overlaps(counts, np.array([0, 0, 1]), np.array([1, 1, 0])), [1.0, 1.0])
     np.testing.assert_allclose(best_overlaps(counts, np.array([0, 0, 1]), np.array([0, 1, 1])), [0.5, 20 / 30])
+
+
+def overlapping(n_sites=12, apart=2.0, seed=0):
+    """Leaves of sites whose clusters run into each other, the site of each leaf, and four clusters of them."""
+    tables = [
+        clusters([(at + step) % 4 for step in range(3)], seed=[seed, at], centers=apart / 9.0 * CENTERS)[0]
+        for at in range(n_sites)
+    ]
+    each = [leaves_of(X, 20) for X in tables]
+    leaves, owners = stacked(each, 3), np.repeat(np.arange(n_sites), [len(one) for one in each])
+    choice = Choice(
+        labels=clustered(leaves, 4, "ward", np.random.default_rng(0)),
+        chosen=candidate(4, 0.5, 0.5),
+        runner_up=None,
+        candidates=(),
+        separation_by_chance=0.0,
+        gap_by_chance=0.0,
+    )
+    return leaves, owners, choice
+
+
+def test_stability_is_that_of_halves_of_the_sites():
+    leaves, owners, choice = overlapping()
+    same = clustered(leaves, 4, "ward", np.random.default_rng(0))
+    assert best_overlaps(leaves.counts, choice.labels, same).tolist() == [1.0] * 4  # all sites give the choice again
+    stable = stabilities(leaves, owners, choice, np.random.default_rng(0))
+    assert max(stable) < 1.0
+    halves = []
+    rng = np.random.default_rng(0)
+    for _ in range(STABILITY_DRAWS):
+        rows = np.flatnonzero(np.isin(owners, rng.permutation(12)[:6]))
+        part, own = leaves_of_rows(leaves, rows), choice.labels[rows]
+        again = clustered(part, 4, "ward", rng)
+        halves.append([jaccard(part.counts, own == label, again) for label in range(4)])
+    np.testing.assert_allclose(stable, np.mean(halves, axis=0))
+
+
+def leaves_of_rows(leaves, rows):
+    return Leaves(
+        counts=leaves.counts[rows],
+        means=leaves.means[rows],
+        scatters=leaves.scatters[rows],
+        spread=leaves.spread,
+        axes=leaves.axes,
+    )
+
+
+def jaccard(counts, is_member, other):
+    """Of one cluster with the most similar of `other`, written out."""
+    shares = [
+        counts[is_member & (other == label)].sum() / counts[is_member | (other == label)].sum()
+        for label in np.unique(other)
+    ]
+    return max(shares)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_stability_keeps_to_the_cap_on_leaves_and_hardly_changes_for_it(monkeypatch, seed):
+    leaves, owners, choice = overlapping(n_sites=60, seed=seed)
+    clustered_leaves = []
+
+    def counting(given, *args):
+        clustered_leaves.append(len(given))
+        return labelings(given, *args)
+
+    monkeypatch.setattr(choosing, "labelings", counting)
+    whole = np.mean([stabilities(leaves, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
+    assert min(clustered_leaves) > 150
+    clustered_leaves.clear()
+    monkeypatch.setattr(choosing, "MOST_LEAVES", 100)
+    capped = np.mean([stabilities(leaves, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
+    assert max(clustered_leaves) <= 100
+    np.testing.assert_allclose(capped, whole, atol=0.03)
 
 
 # --- steps ---

@@ -143,6 +143,20 @@ def test_without_it_one_lying_site_can_draw_all_centers_away():
     assert ari < 0.5
 
 
+def far_leaves_and_nudged_sums(reply):
+    """Leaves far away; sums that rows could have, a little off."""
+    if isinstance(reply, Sums):
+        return replace(reply, sums=reply.sums + 0.5 * reply.counts[:, None])
+    return far_leaves(reply)
+
+
+def test_the_sums_of_a_site_whose_leaves_were_set_aside_move_no_center():
+    far, nudged = (federation(lie, min_support=2)[0] for lie in (far_leaves, far_leaves_and_nudged_sums))
+    assert far.info["set_aside"].keys() == nudged.info["set_aside"].keys() == {"s9"}
+    assert far.info["rounds"] > 0
+    np.testing.assert_array_equal(far.centers, nudged.centers)
+
+
 def test_leaves_that_were_set_aside_are_said_and_support_no_cluster():
     model, _ = federation(far_leaves, min_support=2)
     assert set(model.info["set_aside"]) == {"s9"}

@@ -200,16 +200,21 @@ def labelings(
     found: dict[Key, IntArray] = {}
     if len(leaves) < 2:
         return found
-    weights = leaves.counts.astype(float)
     distances = pdist(leaves.means)
     for hierarchy in hierarchies:
         for k, labels in cuts(linkage(distances, hierarchy), ks).items():
             if hierarchy == WARD:
-                start = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
-                labels = lloyd(leaves.means, start, weights).labels
+                labels = polished(leaves, labels, k)
             if len(np.unique(labels)) == k:  # k-means may leave a center empty
                 found[hierarchy, k] = labels
     return found
+
+
+def polished(leaves: Leaves, labels: IntArray, k: int) -> IntArray:
+    """The clustering that k-means makes of another one; it may leave a cluster empty."""
+    weights = leaves.counts.astype(float)
+    start = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
+    return lloyd(leaves.means, start, weights).labels
 
 
 def cuts(tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
@@ -393,11 +398,20 @@ def stabilities(leaves: Leaves, clients: IntArray, choice: Choice, rng: np.rando
         half = rng.permutation(present)[: max(len(present) // 2, 1)]
         rows = np.flatnonzero(np.isin(clients, half))
         held, labels = np.unique(choice.labels[rows], return_inverse=True)
-        again = labelings(taken(leaves, rows), [len(held)], [choice.chosen.hierarchy])
-        other = next(iter(again.values()), np.zeros(len(rows), dtype=np.int64))
+        other = clustered(taken(leaves, rows), len(held), choice.chosen.hierarchy, rng)
         sums[held] += best_overlaps(leaves.counts[rows], labels, other)
         times[held] += 1
     return [float(total / n) if n else None for total, n in zip(sums, times, strict=True)]
+
+
+def clustered(leaves: Leaves, k: int, hierarchy: Hierarchy, rng: np.random.Generator) -> IntArray:
+    """Labels of the leaves at K in one hierarchy, within the cap on leaves; all alike if the hierarchy has no K."""
+    coarse, belongs = put_together(leaves, rng)
+    found = labelings(coarse, [k], [hierarchy]).get((hierarchy, k), np.zeros(len(coarse), dtype=np.int64))
+    labels: IntArray = found[belongs]
+    is_coarse = len(coarse) < len(leaves)
+    # Leaves at the border of two clusters, put together, went with their neighbours: k-means tells them apart again.
+    return polished(leaves, labels, int(labels.max()) + 1) if is_coarse and hierarchy == WARD else labels
 
 
 def best_overlaps(counts: IntArray, labels: IntArray, other: IntArray) -> FloatArray:
