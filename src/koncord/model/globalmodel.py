@@ -19,6 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from koncord._disk import writing
 from koncord.errors import ModelFileError
 from koncord.estimate.silhouette import nearest
 from koncord.types import FloatArray, IntArray
@@ -119,7 +120,8 @@ class GlobalModel:
         metadata = {"koncord": json.dumps(header, sort_keys=True)}
         data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=metadata)
         partial = Path(f"{os.fspath(path)}.part")
-        partial.write_bytes(data)
+        with writing(Path(path)):
+            partial.write_bytes(data)
         partial.replace(path)
 
     @classmethod

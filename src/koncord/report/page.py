@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from koncord._disk import writing
 from koncord.data.files import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.choice import choice
@@ -64,7 +65,8 @@ HEADINGS = {
 def write_page(path: Path, model: GlobalModel, record: RunRecord) -> None:
     """Write the page; the file appears whole or not at all."""
     partial = path.with_name(f"{path.name}.part")
-    partial.write_text(page(model, record), encoding="utf-8", newline="\n")
+    with writing(path):
+        partial.write_text(page(model, record), encoding="utf-8", newline="\n")
     partial.replace(path)
 
 
