@@ -15,6 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from koncord._disk import writing
+from koncord.errors import KoncordError
+
 VALID_FOR = timedelta(days=3650)
 CLOCKS_DIFFER = timedelta(days=1)  # a site whose clock is behind accepts a certificate of today
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -47,6 +50,16 @@ def write_authority(folder: Path, hosts: Sequence[str]) -> None:
 
 def named(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def check_not_expired(pem: bytes, what: str, way_out: str) -> None:
+    """KoncordError if the certificate has expired; whether it is one at all is for TLS to say."""
+    try:
+        end = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except ValueError:
+        return
+    if end < datetime.now(UTC):
+        raise KoncordError(f"{what} expired on {end:%Y-%m-%d}: {way_out}. Or is the clock of this machine wrong?")
 
 
 def certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -103,6 +116,6 @@ def write_private(path: Path, content: bytes) -> None:
     """Write a file that nobody else may read, not even for a moment."""
     partial = path.with_name(f".{path.name}.part")
     partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with writing(path), os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
     partial.replace(path)
