@@ -71,7 +71,7 @@ def test_a_run_with_a_hostile_site_succeeds_and_names_it(federation, name):
 
 
 def test_a_run_is_resumed_once_at_a_time_and_without_a_site_that_is_named(federation):
-    (federation.folder / "lie").write_text(f"record = {{'error': '{ESCAPES}' * 10_000}}")
+    (federation.folder / "lie").write_text(f"record.clear(); record['error'] = '{ESCAPES}' * 10_000")
     options = ("--min-sites", "2")
     run = federation.run("--out", "stopped", *options, *METHOD).wait_for("exchange 1: ")
     told = koncord(federation.folder, "run", "--folder", "coordinator", "--out", "stopped", "--resume", code=1)

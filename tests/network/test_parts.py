@@ -1,6 +1,7 @@
 """Certificates, invitations, programs and their configuration, each by itself."""
 
 import os
+import re
 import signal
 import socket
 import ssl
@@ -8,7 +9,9 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,11 +19,12 @@ import pytest
 from koncord.errors import KoncordError
 from koncord.federate.flower.frames import as_frame, from_frame
 from koncord.federate.flower.programs import QUIET, environment
-from koncord.network.certificates import site_key, write_authority
+from koncord.network.certificates import certificate, site_key, write_authority
 from koncord.network.places import Coordinator, Invitation, check_host, check_port, check_site_name
 from koncord.network.processes import Program, start_time, wait_until
 from koncord.network.proxy import nginx, write_config
-from network.federation import descendants, wait_gone
+from koncord.network.serving import free_port
+from network.federation import Command, descendants, wait_gone
 
 # --- certificates ---
 
@@ -241,3 +245,99 @@ def test_a_frame_comes_back_as_it_was():
     blobs = {"a/0": b"", "b/1": bytes(range(256))}
     assert from_frame(as_frame({"n": 2**63 + 1}, blobs)) == ({"n": 2**63 + 1}, blobs)
     assert from_frame(as_frame({})) == ({}, {})
+
+
+# --- certificates that have expired ---
+
+
+@pytest.fixture
+def expired(tmp_path, monkeypatch):
+    """A coordinator's folder whose certificates expired yesterday."""
+    place = Coordinator(
+        folder=tmp_path / "c",
+        hosts=("localhost",),
+        listen="127.0.0.1",
+        port=free_port(),
+        internal_port=free_port(),
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("koncord.network.certificates.VALID_FOR", timedelta(days=-1))
+        patch.setattr("koncord.network.certificates.CLOCKS_DIFFER", timedelta(days=9))
+        place.create()
+    return place
+
+
+def test_an_expired_certificate_is_told_at_once_by_every_command(expired, run, tmp_path):
+    invitation = Invitation(
+        site="north", address="localhost:1", authority=expired.authority.read_text(), key=site_key()[0].decode()
+    )
+    invitation.save(tmp_path / "x")
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    began = time.monotonic()
+    for words, what in (
+        (("serve", "--folder", expired.folder), "ca.crt"),
+        (("run", "--folder", expired.folder, "--out", tmp_path / "run"), "ca.crt"),
+        (("invite", "north", "--folder", expired.folder, "--out", tmp_path / "y"), "ca.crt"),
+        (("join", "--invite", tmp_path / "x", "--data", tmp_path / "t.csv", "--state", tmp_path / "s"), "invitation"),
+    ):
+        code, out, error = run(*words)
+        assert (code, out) == (1, ""), error
+        assert re.search(rf"{what}.* expired on \d{{4}}-\d\d-\d\d", error), error
+        assert error.rstrip("\n").rpartition("\n")[2].startswith("koncord: The certificate ")
+    assert time.monotonic() - began < 20
+
+
+def renewed(folder, *, expired):
+    """The certificates of a folder made anew; those named have expired."""
+    ends = {"authority": timedelta(days=9), "server": timedelta(days=9)} | dict.fromkeys(expired, timedelta(days=-1))
+    lengths = iter(ends.values())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("koncord.network.certificates.CLOCKS_DIFFER", timedelta(days=30))
+
+        def certificate_until(*names):
+            patch.setattr("koncord.network.certificates.VALID_FOR", next(lengths))
+            return certificate(*names)
+
+        patch.setattr("koncord.network.certificates.certificate", certificate_until)
+        write_authority(folder, ["localhost"])
+
+
+def test_a_server_certificate_that_has_expired_under_a_valid_authority_is_told_too(expired, run):
+    renewed(expired.folder, expired=["server"])
+    code, _, error = run("serve", "--folder", expired.folder)
+    assert code == 1
+    assert re.search(r"server\.crt' expired on \d", error)
+    renewed(expired.folder, expired=[])
+    expired.check_certificates()
+
+
+def test_a_site_says_at_once_that_the_servers_certificate_has_expired(expired, tmp_path):
+    """The server began when its certificate was valid, and still runs."""
+    renewed(expired.folder, expired=["server"])
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(expired.folder / "server.crt", expired.folder / "server.key")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse():
+            while True:
+                try:
+                    server.wrap_socket(listening.accept()[0], server_side=True).close()
+                except ssl.SSLError:
+                    continue
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        Invitation(
+            site="north",
+            address=f"localhost:{listening.getsockname()[1]}",
+            authority=expired.authority.read_text(),
+            key=site_key()[0].decode(),
+        ).save(tmp_path / "x")
+        (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+        join = Command(tmp_path, "join", "--invite", "x", "--data", "t.csv")
+        join.wait_for("the coordinator's certificate has expired", 60)
+        assert join.stop() == 0
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)

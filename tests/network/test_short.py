@@ -20,7 +20,7 @@ import pytest
 from koncord.federate.flower.programs import environment, program, write_connection
 from koncord.network.certificates import site_key, write_authority
 from koncord.network.places import Invitation
-from koncord.network.proxy import FLEET
+from koncord.network.proxy import CARRIES, FLEET
 from network.federation import SITES, Command, assert_same_model, descendants, koncord
 from network.pace import PACE, waits
 
@@ -141,11 +141,11 @@ def test_keys_and_folders_are_their_owners_alone(federation):
 # --- who does not get in ---
 
 
-def post(federation, path, **headers):
+def post(federation, path, data=b"", **headers):
     """The status of a request to the public port."""
     trusted = ssl.create_default_context(cafile=str(federation.folder / "coordinator" / "ca.crt"))
     request = urllib.request.Request(
-        f"https://localhost:{federation.ports[0]}{path}", data=b"", headers=headers, method="POST"
+        f"https://localhost:{federation.ports[0]}{path}", data=data, headers=headers, method="POST"
     )
     try:
         return urllib.request.urlopen(request, context=trusted, timeout=10).status
@@ -175,7 +175,7 @@ def test_only_what_a_site_needs_is_reachable_from_outside(federation, path):
     assert post(federation, path, **{"Content-Type": "application/protobuf"}) == 403
 
 
-@pytest.mark.parametrize("path", FLEET)
+@pytest.mark.parametrize("path", [*FLEET, CARRIES])
 def test_without_a_registered_key_even_that_refuses(federation, path):
     assert post(federation, f"/v1/fleet/{path}", **{"Content-Type": "application/protobuf"}) in (
         400,
@@ -184,6 +184,34 @@ def test_without_a_registered_key_even_that_refuses(federation, path):
         415,
         422,
     )
+
+
+def test_a_large_body_from_nobody_is_refused_at_the_door(federation):
+    """Flower would read it, in seconds and with seven times its size of memory, before it looks for a key."""
+    kind = {"Content-Type": "application/protobuf"}
+    assert post(federation, f"/v1/fleet/{CARRIES}", bytes(60_000_000), **kind) == 413
+    for path in FLEET:
+        assert post(federation, f"/v1/fleet/{path}", bytes(300_000), **kind) == 413
+    assert post(federation, f"/v1/fleet/{CARRIES}", bytes(300_000), **kind) in (400, 401)
+
+
+def test_large_bodies_from_one_address_wait_their_turn(federation):
+    """Those that a site may send: four at a time reach Flower, the others are turned away."""
+    statuses = []
+    senders = [
+        threading.Thread(
+            target=lambda: statuses.append(
+                post(federation, f"/v1/fleet/{CARRIES}", bytes(20_000_000), **{"Content-Type": "application/protobuf"})
+            )
+        )
+        for _ in range(12)
+    ]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join(120)
+    assert statuses.count(429) >= 4, statuses
+    assert len(statuses) == 12
 
 
 def test_with_a_sites_credentials_nobody_registers_a_key_or_starts_a_run(federation, tmp_path):
@@ -206,11 +234,12 @@ def test_plain_http_is_refused(federation):
         assert plain.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def refused(federation, tmp_path, **changes):
+def refused(federation, tmp_path, variables=None, **changes):
     """What join says with a changed invitation, until it has been refused once."""
     content = json.loads((federation.folder / "north.invite").read_text()) | changes
     (tmp_path / "forged.invite").write_text(json.dumps(content))
-    command = Command(tmp_path, "join", "--invite", "forged.invite", "--data", federation.folder / "north.csv")
+    words = ("join", "--invite", "forged.invite", "--data", federation.folder / "north.csv")
+    command = Command(tmp_path, *words, variables=variables)
     command.wait_for("does not take this site now")
     assert command.stop() == 0
     assert "joined" not in command.text
@@ -225,6 +254,23 @@ def test_a_server_of_another_authority_is_refused(federation, tmp_path):
     write_authority(tmp_path, ["localhost"])
     told = refused(federation, tmp_path, authority=(tmp_path / "ca.crt").read_text())
     assert "its certificate is not of the authority of the invitation" in told
+
+
+WRONG_CLOCK = """\
+import sys
+if any("flower-supernode" in word for word in sys.orig_argv):
+    import datetime, flwr.supercore.date as date
+    right = date.now
+    date.now = lambda: right() + datetime.timedelta(seconds={seconds})
+"""
+
+
+@pytest.mark.parametrize("seconds", [30, -400])
+def test_a_site_whose_clock_is_wrong_is_told_to_look_at_it(federation, tmp_path, seconds):
+    (tmp_path / "sitecustomize.py").write_text(WRONG_CLOCK.format(seconds=seconds))
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    told = refused(federation, tmp_path, {"PYTHONPATH": path})
+    assert "check that this machine's clock is right" in told
 
 
 def test_one_name_is_invited_once_and_only_a_safe_one(federation):

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import koncord
+from koncord._disk import FULL
 from koncord._text import showable
 from koncord.cli import demo, embed, estimate, fit, invite, join, ledger, partition, predict, report, reproduce, serve
 from koncord.cli import run as run_
@@ -61,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         return fail(f"not enough memory: {error or 'the table is too large for this machine'}.", FAILURE)
     except OSError as error:
-        return fail(f"{error.strerror or error}" + (f": '{error.filename}'" if error.filename else "") + ".", FAILURE)
+        where = f": '{error.filename}'" if error.filename else ""
+        why = "; the disk may be full" if error.errno in FULL else ""
+        return fail(f"{error.strerror or error}{where}{why}.", FAILURE)
     except Exception as error:  # a person gets a line, whatever happened
         return fail(f"a mistake in koncord itself, {type(error).__name__}: {error}; please report it.", FAILURE)
     return SUCCESS

@@ -97,5 +97,6 @@ def check_running(place: "Coordinator") -> None:
     from koncord.errors import KoncordError
     from koncord.network.serving import is_running
 
+    place.check_certificates()
     if not is_running(place):
         raise KoncordError(f"The coordinator of '{place.folder}' is not running; start it: koncord serve.")

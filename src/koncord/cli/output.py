@@ -10,6 +10,8 @@ from tempfile import NamedTemporaryFile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from koncord._disk import writing
+
 if TYPE_CHECKING:
     from koncord.federate.packed import PackedLink
     from koncord.report.runrecord import RunRecord
@@ -66,8 +68,9 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write beside the file and move it into place, so that nobody finds half of it."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
-            file.write(content)
-            file.close()
+            with writing(path):
+                file.write(content)
+                file.close()
             Path(file.name).chmod(0o666 & ~current_umask())
             Path(file.name).replace(path)
         except BaseException:

@@ -20,6 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from koncord._disk import writing
 from koncord.errors import CheckpointError, MessageError
 from koncord.federate import setup
 from koncord.federate.link import Aggregator
@@ -242,7 +243,7 @@ def write_blobs(path: Path, header: Mapping[str, Any], blobs: Mapping[str, bytes
     arrays = {name: np.frombuffer(blob, dtype=np.uint8) for name, blob in blobs.items()}
     data = save(arrays, metadata={"koncord": json.dumps(header)})
     partial = path.with_name(f".{path.name}.part")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "wb") as file:
+    with writing(path), os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

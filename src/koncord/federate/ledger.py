@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from koncord._disk import writing
 from koncord.errors import KoncordError
 from koncord.federate.wire import wire_name
 
@@ -75,7 +76,7 @@ class Ledger:
         self._append(json.dumps(line, ensure_ascii=False))
 
     def _append(self, line: str) -> None:
-        with self.path.open("a", encoding="utf-8", newline="\n") as file:
+        with writing(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(line + "\n")
 
 

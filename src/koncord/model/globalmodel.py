@@ -19,6 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from koncord._disk import writing
 from koncord.errors import ModelFileError
 from koncord.estimate.silhouette import nearest
 from koncord.types import FloatArray, IntArray
@@ -111,7 +112,8 @@ class GlobalModel:
         arrays = {name: np.ascontiguousarray(array) for name, array in self._arrays().items()}
         data = save(arrays, metadata={"koncord": self._header()})
         partial = Path(f"{os.fspath(path)}.part")
-        partial.write_bytes(data)
+        with writing(Path(path)):
+            partial.write_bytes(data)
         partial.replace(path)
 
     def _arrays(self) -> dict[str, FloatArray | IntArray]:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from koncord.errors import KoncordError
 from koncord.network.files import write_private
 
 VALID_FOR = timedelta(days=3650)
@@ -48,6 +49,16 @@ def write_authority(folder: Path, hosts: Sequence[str]) -> None:
 
 def named(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def check_not_expired(pem: bytes, what: str, way_out: str) -> None:
+    """KoncordError if the certificate has expired; whether it is one at all is for TLS to say."""
+    try:
+        end = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except ValueError:
+        return
+    if end < datetime.now(UTC):
+        raise KoncordError(f"{what} expired on {end:%Y-%m-%d}: {way_out}. Or is the clock of this machine wrong?")
 
 
 def certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

@@ -8,20 +8,28 @@ from secrets import token_bytes
 
 from koncord.errors import KoncordError
 from koncord.federate.flower.programs import SECRET, environment, supernode_command
-from koncord.network.certificates import write_authority
+from koncord.network.certificates import check_not_expired, write_authority
 from koncord.network.files import write_private
 from koncord.network.places import RUNTIME, Invitation
 from koncord.network.processes import Program, say
-from koncord.network.serving import free_port
+from koncord.network.serving import free_port, has_expired
 
 CONNECTED = b"SuperNode ID:"
 POLL = 0.5
+EXPIRED = "the coordinator's certificate has expired (or the clock of this machine is wrong)"
+CLOCK = (
+    "it refused the signature: check that this machine's clock is right, the coordinator takes signatures from -5 s to "
+    "+305 s"
+)
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
 SECRET_BYTES = 32
 
 
 def stay_joined(folder: Path, invitation: Invitation, *, patience: float | None) -> None:
     """Keep the site connected; `KoncordError` if it was not for `patience` seconds. Ends only by an exception."""
+    check_not_expired(
+        invitation.authority.encode(), "The certificate in the invitation", "ask the coordinator for a new invitation"
+    )
     folder = folder.resolve()
     home = folder / "flower"
     home.mkdir(exist_ok=True)
@@ -48,6 +56,8 @@ def keep_connected(
     address, credentials = invitation.address, None if invitation.is_insecure else folder
     n_failures, last_connected = 0, time.monotonic()
     while True:
+        if credentials is not None and has_expired(address, credentials / "ca.crt"):
+            say(f"{address} cannot take this site: {EXPIRED}")
         begins_at = log.stat().st_size if log.exists() else 0
         port = free_port()
         command = supernode_command(
@@ -104,6 +114,8 @@ def reason(log: bytes) -> str:
     """What Flower says went wrong, in a few words."""
     text = log.decode(errors="replace")
     known = {
+        "certificate has expired": EXPIRED,
+        "401 Unauthorized": CLOCK,
         "CERTIFICATE_VERIFY_FAILED": "its certificate is not of the authority of the invitation",
         "Failed to activate SuperNode": "it does not know the key of the invitation, or holds this site for connected",
         "Connection refused": "nobody answers there",

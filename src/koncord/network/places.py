@@ -56,6 +56,17 @@ class Coordinator:
     def logs(self) -> Path:
         return self.folder / "logs"
 
+    def check_certificates(self) -> None:
+        """KoncordError if one of them has expired."""
+        if self.is_insecure:
+            return
+        from koncord.network.certificates import check_not_expired
+
+        for name in ("ca.crt", "server.crt"):
+            path = self.folder / name
+            way_out = "start a coordinator with another --folder and invite the sites anew"
+            check_not_expired(path.read_bytes(), f"The certificate '{path}'", way_out)
+
     def sites(self) -> dict[str, int | None]:
         """Flower's number of every site that was invited, by name; None where it has none of its own without a key."""
         files = sorted((self.folder / "sites").glob("*.json"))

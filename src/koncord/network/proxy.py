@@ -7,6 +7,7 @@ from pathlib import Path
 from pwd import getpwuid
 
 from koncord.errors import KoncordError
+from koncord.federate.limits import LARGEST_ANSWER
 
 # What a Flower SuperNode with a registered key calls. Whoever reaches /v1/control or /v1/runtime could register keys
 # and start programs.
@@ -18,12 +19,13 @@ FLEET = (
     "push-messages",
     "get-run",
     "get-fab",
-    "push-object",
     "pull-object",
     "confirm-message-received",
 )
-# A message of a site is a few kilobytes; only those of a method that sends rows grow with its table.
-LARGEST_BODY, IN_MEMORY = "64m", "1m"
+# The one call that carries what a site sends; the others have some hundred bytes.
+CARRIES = "push-object"
+# Bytes. Flower reads a body before it looks at the key it came with.
+LARGEST_CALL, LARGEST_OBJECT, IN_MEMORY = 1 << 18, LARGEST_ANSWER + (1 << 16), 1 << 20
 CONFIG = """\
 # Written by koncord serve at every start; changes are lost.
 daemon off;
@@ -42,28 +44,55 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
 
+    # By address, as many sites may share one. A body of a million bytes or more, or of a length that is not said, waits
+    # its turn: an answer has some thousand, unless rows are sent.
+    map $http_content_length $sends_much {{
+        "~^[0-9]{{1,6}}$" "";
+        default $binary_remote_addr;
+    }}
+    limit_req_zone $binary_remote_addr zone=calls:4m rate=100r/s;
+    limit_req_zone $sends_much zone=large:4m rate=2r/s;
+    limit_conn_zone $binary_remote_addr zone=open:4m;
+    limit_conn_zone $sends_much zone=large_open:4m;
+    limit_req_status 429;
+    limit_conn_status 429;
+
     server {{
 {listen}
         ssl_certificate {certificate};
         ssl_certificate_key {key};
         ssl_protocols TLSv1.2 TLSv1.3;
 
-        client_max_body_size {largest_body};
+        client_max_body_size {largest_call};
         client_body_buffer_size {in_memory};
         client_body_timeout 30s;
         keepalive_timeout 75s;
 
+        limit_req zone=calls burst=400 nodelay;
+        limit_conn open 256;
+
+        proxy_http_version 1.1;
+        proxy_set_header Host $host;
+        proxy_set_header Connection "";
+        proxy_request_buffering on;
+        proxy_read_timeout 120s;
+        proxy_ssl_trusted_certificate {authority};
+        proxy_ssl_verify on;
+        proxy_ssl_name localhost;
+
         location ~ ^/v1/fleet/({paths})$ {{
             limit_except POST {{ deny all; }}
             proxy_pass https://127.0.0.1:{internal_port};
-            proxy_http_version 1.1;
-            proxy_set_header Host $host;
-            proxy_set_header Connection "";
-            proxy_request_buffering on;
-            proxy_read_timeout 120s;
-            proxy_ssl_trusted_certificate {authority};
-            proxy_ssl_verify on;
-            proxy_ssl_name localhost;
+        }}
+
+        location = /v1/fleet/{carries} {{
+            client_max_body_size {largest_object};
+            limit_req zone=calls burst=400 nodelay;
+            limit_req zone=large burst=20;
+            limit_conn open 256;
+            limit_conn large_open 4;
+            limit_except POST {{ deny all; }}
+            proxy_pass https://127.0.0.1:{internal_port};
         }}
 
         location / {{ return 403; }}
@@ -96,7 +125,9 @@ def write_config(folder: Path, *, listen: str, port: int, internal_port: int, ce
         certificate=certificates / "server.crt",
         key=certificates / "server.key",
         authority=certificates / "ca.crt",
-        largest_body=LARGEST_BODY,
+        largest_call=LARGEST_CALL,
+        largest_object=LARGEST_OBJECT,
+        carries=CARRIES,
         in_memory=IN_MEMORY,
         paths="|".join(FLEET),
         internal_port=internal_port,

@@ -16,6 +16,7 @@ from koncord.network.proxy import nginx, write_config
 
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
+CERTIFICATE_HAS_EXPIRED = 10  # OpenSSL's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Serving:
 @contextmanager
 def serving(place: Coordinator) -> Iterator[Serving]:
     """Within the block the coordinator is up; at its end nothing that was started is left."""
+    place.check_certificates()
     proxy = None if place.is_insecure else nginx_command(place)
     own = "127.0.0.1" if place.listen == "*" else place.listen
     check_free(place.internal_port, place.flower_host)
@@ -110,6 +112,22 @@ def speaks_tls(port: int, authority: Path, host: str) -> bool:
             context.wrap_socket(plain, server_hostname="localhost"),
         ):
             return True
+    except OSError:
+        return False
+
+
+def has_expired(address: str, authority: Path) -> bool:
+    """Whether a server that is there shows a certificate which has expired."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=str(authority))
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5) as plain,
+            context.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return False
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_code == CERTIFICATE_HAS_EXPIRED
     except OSError:
         return False
 

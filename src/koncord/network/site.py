@@ -20,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 import koncord
+from koncord._disk import writing
 from koncord._threads import one_thread
 from koncord.errors import BudgetSpent, DisclosureRefused, KoncordError, MessageError
 from koncord.estimate.named import estimator_named
@@ -96,7 +97,8 @@ class SiteFolder:
             max_runs=max_runs,
         )
         partial = folder / ".table.npy"
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with writing(folder / "table.npy"), os.fdopen(opened, "wb") as file:
             np.save(file, X, allow_pickle=False)
         partial.replace(folder / "table.npy")
         content = {name: value for name, value in asdict(made).items() if name != "folder"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from koncord._disk import writing
 from koncord.data.files import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.choice import choice
@@ -79,7 +80,8 @@ HEADINGS = {
 def write_page(path: Path, model: GlobalModel, record: RunRecord) -> None:
     """Write the page; the file appears whole or not at all."""
     partial = path.with_name(f"{path.name}.part")
-    partial.write_text(page(model, record), encoding="utf-8", newline="\n")
+    with writing(path):
+        partial.write_text(page(model, record), encoding="utf-8", newline="\n")
     partial.replace(path)
 
 

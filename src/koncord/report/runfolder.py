@@ -7,6 +7,7 @@ from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 
+from koncord._disk import writing
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.assignments import as_csv, assign
 from koncord.report.page import write_page
@@ -22,7 +23,8 @@ def write_run(folder: Path, model: GlobalModel, record: RunRecord, tables: Mappi
     record.save(folder / RECORD)
     (folder / LABELS).mkdir()
     for site, X in tables.items():
-        labels_file(folder, site).write_text(as_csv(assign(model, X)), encoding="utf-8", newline="\n")
+        with writing(labels_file(folder, site)):
+            labels_file(folder, site).write_text(as_csv(assign(model, X)), encoding="utf-8", newline="\n")
     write_report(folder)
 
 

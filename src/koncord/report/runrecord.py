@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from koncord._disk import writing
 from koncord.errors import KoncordError
 from koncord.federate.inprocess import Departure
 from koncord.federate.link import Sent
@@ -46,7 +47,8 @@ class RunRecord:
 
     def save(self, path: Path) -> None:
         record = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        with writing(path):
+            path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Self:
