@@ -110,7 +110,7 @@ def test_the_text_tells_sites_clusters_and_where_the_page_is(sites, run):
     code, out, err = run("fit", *FILES, "--out", "run")
     assert (code, err) == (0, "")
     assert out.startswith(
-        "3 sites, 360 rows, 3 columns, standardized over all sites (--no-standardize to keep units)\n\nK = 3  (asm, "
+        "3 sites, 360 rows, 3 columns, standardized over the sites (--no-standardize to keep units)\n\nK = 3  (asm, "
     )
     assert re.search(r"mean silhouette: 0\.8\d\d; structure: strong \(", out)
     assert re.search(r"^ +site +rows +local k +clusters held\n +north +120 +2 +2\n", out, re.MULTILINE)

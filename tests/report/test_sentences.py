@@ -92,6 +92,11 @@ class Case:
         return any(((counts > 0) & (counts < floor)).any() for counts in self.true_counts.values())
 
     @property
+    def is_complete(self):
+        """Whether what sites told by cluster is all rows of all tables."""
+        return not self.private and self.model.holdings.sum() == sum(len(each.X) for each in self.tables)
+
+    @property
     def aside(self):
         return sum((groups < 0).sum() for groups in self.model.groups.values())
 
@@ -303,6 +308,13 @@ CONDITIONS = {
     "Components of different sites that belong together": lambda c: (
         c.model.components and c.aggregator != "consensus" and len(c.names) > 1
     ),
+    "A single point has no axes": lambda c: c.k == 1 and not c.model.components,
+    "the cross the runner-up": lambda c: c.aggregator == "consensus" and c.model.info["choice"]["runner_up"],
+    "Rows in each cluster over all sites": lambda c: c.is_complete,
+    "Rows that sites told of in each cluster": lambda c: not c.is_complete,
+    "that answered to the end": lambda c: any(a["asked"] == "Attribute" for a in c.model.info["missing"]),
+    ", by noisy counts": lambda c: c.private and c.floor == 20,
+    "how many cells of rows stand out": lambda c: c.private,
     "every site that took part held out a fifth": lambda c: "candidates" in c.model.info,
 }
 

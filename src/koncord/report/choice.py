@@ -91,7 +91,9 @@ def figure(made: Told) -> str:
     )
     caption = [
         "Above: how much larger the silhouette is than that of one Gaussian. Below: how much more compact the clusters "
-        "are, as a difference of logarithms. The ring is the chosen K, the cross the runner-up; the dashed line is 0.",
+        "are, as a difference of logarithms. The ring is the chosen K"
+        + (", the cross the runner-up" if made["runner_up"] else "")
+        + "; the dashed line is 0.",
         "Among the K whose silhouette is nearly the largest, the gap decides; among those with nearly the largest "
         "gap, the fewest clusters win.",
     ]

@@ -39,6 +39,10 @@ class SiteRow:
         return f"{self.rows:,}" if self.rows else NOT_TOLD
 
     @property
+    def held_told(self) -> str:
+        return str(len(self.held)) if self.rows else NOT_TOLD
+
+    @property
     def local_k_told(self) -> str:
         return NOT_TOLD if self.is_silent else str(self.local_k)
 
@@ -151,8 +155,14 @@ def why_no_silhouette(model: GlobalModel) -> str:
 
 
 def is_exact(model: GlobalModel) -> bool:
-    """Whether every row of every site is in the counts, as it is."""
-    return floor_of(model) == 1 and not private_sites(model) and all(row.rows for row in site_rows(model))
+    """Whether every row of every site is in the counts by cluster, whatever it is near to."""
+    return floor_of(model) == 1 and is_complete(model)
+
+
+def is_complete(model: GlobalModel) -> bool:
+    """Whether the counts by cluster hold, without noise, all rows that there are."""
+    is_told = all(row.rows for row in site_rows(model)) and not model.info.get("withheld")
+    return is_told and not private_sites(model)
 
 
 def about_candidates(model: GlobalModel) -> str:
@@ -297,7 +307,7 @@ def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
 def as_text(model: GlobalModel, record: RunRecord) -> str:
     """For a person."""
     treated = (
-        "standardized over all sites (--no-standardize to keep units)" if record.is_standardized else "not standardized"
+        "standardized over the sites (--no-standardize to keep units)" if record.is_standardized else "not standardized"
     )
     about = (
         f"{counted(len(model.sites), 'site')}, {rows_in_all(model)}, {counted(len(model.columns), 'column')}, {treated}"
@@ -323,7 +333,7 @@ def sites_text(model: GlobalModel) -> str:
     rows = site_rows(model)
     table = text_table(
         ("site", "rows", "local k", "clusters held", ""),
-        [(row.name, row.rows_told, row.local_k_told, str(len(row.held)), "") for row in rows[:MOST_SITES]],
+        [(row.name, row.rows_told, row.local_k_told, row.held_told, "") for row in rows[:MOST_SITES]],
     )
     return table if len(rows) <= MOST_SITES else f"{table}\n  and {len(rows) - MOST_SITES} more sites"
 

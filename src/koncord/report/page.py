@@ -30,6 +30,7 @@ from koncord.report.federation import (
     average_center,
     cluster_rows,
     headline,
+    is_complete,
     mean_silhouette,
     n_rows_told,
     notes_of,
@@ -297,7 +298,8 @@ def parameters(model: GlobalModel, record: RunRecord) -> list[str]:
     if len(plane.components):
         about += f" {about_marks(model)}"
         rows = table(
-            "Local components, the cluster each went into, and its distance to that center on the scaled columns",
+            f"{'Leaves' if has_leaves(model) else 'Local components'}, the cluster each went into, and its distance to "
+            "that center on the scaled columns",
             [Column(head="site", is_text=True), *numeric("component", "cluster", "distance")],
             component_rows(model),
         )
@@ -305,7 +307,9 @@ def parameters(model: GlobalModel, record: RunRecord) -> list[str]:
     else:
         about += f" {text(record.aggregator)} keeps no local components, so only centers are drawn."
     axes = "The axes are the directions in which these points differ most. One step is equally long in both directions."
-    if plane.is_line:
+    if len(plane.centers) + len(plane.components) == 1:
+        axes = "A single point has no axes."
+    elif plane.is_line:
         axes = "The only column runs from left to right."
         axes += " The components of every site have a height of their own." if len(plane.components) else ""
     caption = [about, axes, about_drawn(model, record)]
@@ -334,7 +338,11 @@ def about_drawn(model: GlobalModel, record: RunRecord) -> str:
     floor = floor_of(model)
     if discloses(record) or floor is None or floor == 1:
         return "Parameters are drawn, not rows; the mean of a single row is that row."
-    return f"No row of any site is drawn: whatever is drawn stands for at least {floor} rows."
+    return f"No row of any site is drawn: whatever is drawn stands for at least {floor} rows{by_noisy_counts(model)}."
+
+
+def by_noisy_counts(model: GlobalModel) -> str:
+    return ", by noisy counts" if private_sites(model) else ""
 
 
 def component_rows(model: GlobalModel) -> list[list[str]]:
@@ -365,7 +373,7 @@ def sizes(model: GlobalModel, rows: Sequence[ClusterRow]) -> list[str]:
     return [
         table(
             "Rows in each cluster over all sites, their part of all rows, and the sites that hold any"
-            if model.holdings.any() and not model.info.get("withheld")
+            if is_complete(model)
             else "Rows that sites told of in each cluster, their part of all such rows, and the sites that told of any"
             if model.holdings.any()
             else "No site told of rows by cluster; the weights are equal for want of counts",
@@ -390,7 +398,7 @@ def local_counts(model: GlobalModel, record: RunRecord) -> list[str]:
             row.rows_told,
             row.local_k_told,
             *([str(known[row.name])] if known else []),
-            str(len(row.held)),
+            row.held_told,
             barred(row.local_k, 0.0, largest),
         ]
         for row in rows
@@ -398,7 +406,7 @@ def local_counts(model: GlobalModel, record: RunRecord) -> list[str]:
     return [
         paragraph(f"{about_local_counts(model, record)} {about_held(model)}"),
         table(
-            "Components each site found, and clusters it holds in the end",
+            "Local k of each site, and how many global clusters it holds",
             [
                 Column(head="site", is_text=True),
                 *numeric("rows", "local k", *(["known classes"] if known else []), "clusters held"),
@@ -664,12 +672,15 @@ def timings(model: GlobalModel, record: RunRecord) -> str:
 
 
 def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
+    cells = ""
+    if private_sites(model):
+        cells = ", or, at a site with a privacy budget, how many cells of rows stand out from the noise"
     terms = {
         "Cluster, center": "A cluster is a group of rows that lie together, over all sites. Its center is one point "
         "that stands for it, and a row belongs to the cluster with the nearest center. The number of a cluster is a "
         "name only: 0 is not less than 1.",
         "Component, local k": "What one site sees on its own: the groups among its own rows. The local k is how many "
-        f"it found. {what_makes_a_cluster(model)}".strip(),
+        f"it found{cells}. {what_makes_a_cluster(model)}".strip(),
         "Weight": "The part of all rows that lies in the cluster, as far as sites told of rows by cluster.",
         "Silhouette": "For a row: the mean distance to the rows of the next cluster, less that to the rows of its own, "
         "divided by the larger of the two. Above 0.7 is commonly read as strong structure, above 0.5 as reasonable, "
@@ -683,7 +694,7 @@ def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
         ),
         "What leaves a site": what_leaves(model, record),
         "Labels": (
-            "The labels of the rows are at the sites, a file each"
+            f"The labels of the rows are at the sites{that_answered(model)}, a file each"
             if record.labels_at_sites
             else "Beside this page, the folder of the run holds one file of labels a site"
         )
@@ -691,6 +702,11 @@ def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
         "equal distances lies between two clusters.",
     }
     return [definitions(list(terms.items()), class_="terms")]
+
+
+def that_answered(model: GlobalModel) -> str:
+    is_short = any(absence["asked"] == "Attribute" for absence in model.info.get("missing", ()))
+    return " that answered to the end" if is_short else ""
 
 
 def what_makes_a_cluster(model: GlobalModel) -> str:
@@ -709,7 +725,7 @@ def what_leaves(model: GlobalModel, record: RunRecord) -> str:
     said = ["Parameters such as means, counts and radii, never the rows."]
     floor = floor_of(model)
     if floor is not None and floor > 1:
-        said.append(f"Each stands for at least {floor} rows.")
+        said.append(f"Each stands for at least {floor} rows{by_noisy_counts(model)}.")
     elif floor is None:
         said.append("Each site decides how many rows a number stands for at least.")
     if not is_all_private(model):

@@ -102,7 +102,7 @@ def parameter_map(model: GlobalModel, plane: Plane) -> str:
             if group >= 0
         ),
         *(ring(center, number) for number, center in enumerate(centers)),
-        *marks(plane, components),
+        *marks(plane, components, part[0]),
         *labels(centers, components),
     ]
     return tag(
@@ -150,7 +150,7 @@ def ring(center: FloatArray, cluster: int) -> str:
     return tag("circle", cx=at(center[0]), cy=at(center[1]), r=at(RING), class_=f"ring {color(cluster)}")
 
 
-def marks(plane: Plane, components: FloatArray) -> list[str]:
+def marks(plane: Plane, components: FloatArray, part: str) -> list[str]:
     """One small mark a component; hovering over it names the site."""
     drawn = []
     seen: dict[str, int] = {}
@@ -158,7 +158,7 @@ def marks(plane: Plane, components: FloatArray) -> list[str]:
         number = seen.get(site, 0)
         seen[site] = number + 1
         went = f"cluster {group}" if group >= 0 else "set aside"
-        told = tag("title", f"{text(site)}, local component {number}: {went}")
+        told = tag("title", f"{text(site)}, {part} {number}: {went}")
         shape, kind = (SHAPES[group % len(SHAPES)], color(group)) if group >= 0 else (SHAPES[0], "aside")
         outline = " ".join(f"{at(x + MARK * dx)},{at(y + MARK * dy)}" for dx, dy in shape)
         drawn.append(tag("polygon", told, points=outline, class_=f"mark {kind}"))
