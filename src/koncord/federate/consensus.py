@@ -195,6 +195,9 @@ class Consensus(Aggregator):
         check_count("min_support", self.min_support, owner=self)
         return self._serve(n_features, rng)
 
+    def most_messages(self) -> Mapping[type[Any], int]:
+        return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}
+
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
         reports: dict[str, Leaves] = dict((yield Report(min_report=self.min_report)))
         if not any(len(each) for each in reports.values()):
