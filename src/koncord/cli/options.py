@@ -93,8 +93,8 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
 
 
-def add_site_options(parser: argparse.ArgumentParser, *, min_report: int) -> None:
-    """What the owner of a site decides."""
+def add_site_options(parser: argparse.ArgumentParser, *, min_report: int) -> Any:
+    """Adds, and returns, the group of options for what the owner of a site decides."""
     group = parser.add_argument_group("what may leave a site")
     group.add_argument(
         "--min-report",
@@ -104,6 +104,7 @@ def add_site_options(parser: argparse.ArgumentParser, *, min_report: int) -> Non
         help=f"rows that whatever a site sends stands for at least; 1 withholds nothing (default: {min_report})",
     )
     group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
+    return group
 
 
 def add_privacy_options(parser: argparse.ArgumentParser) -> Any:
