@@ -7,7 +7,9 @@ KoncordError
 ├── MissingExtra           an optional part of koncord that is not installed
 ├── MessageError           bytes that are not a message of the protocol
 │   ├── BadReply           a reply that is not what its site was asked for
-│   └── BudgetSpent        a question that a site's privacy budget has nothing left for
+│   ├── UnknownMethod      a method that a site does not know, or with arguments it does not take
+│   └── NotAllowed         a method, a run or a question beyond what the owner of a site allows
+│       └── BudgetSpent    a question that a site's privacy budget has nothing left for
 ├── ColumnsDiffer          sites whose tables do not have the same columns
 ├── TooFewSites            fewer sites answered than the run needs; it can be resumed
 ├── CheckpointError        a file of a run that cannot be gone on from
@@ -15,13 +17,21 @@ KoncordError
 └── ModelFileError         a file that is no saved model
 
 Arguments a caller got wrong are `ValueError` or `TypeError`; the sentence names the argument and its owner.
+
+The text of an error is for the person at whose machine it happened. A site tells a coordinator `outside` alone, one of
+few sentences that are the same whatever its rows are.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
+
+NO_ANSWER = "could not compute an answer; its own ledger says why."
 
 
 class KoncordError(Exception):
     """Base of the errors a caller can cause that are not wrong arguments. Its text is one sentence for a person."""
+
+    outside: ClassVar[str] = NO_ANSWER
 
 
 class TableError(KoncordError):
@@ -46,6 +56,8 @@ class MissingExtra(KoncordError):
 class MessageError(KoncordError):
     """A message that is malformed, or not one the protocol allows at this point."""
 
+    outside = "was sent a message that is malformed, out of turn, or more than its method asks for."
+
 
 class BadReply(MessageError):
     """A reply of a site that is malformed or not what it was asked for; the site is set aside."""
@@ -55,8 +67,22 @@ class BadReply(MessageError):
         self.site, self.reason = site, reason
 
 
-class BudgetSpent(MessageError):
+class UnknownMethod(MessageError):
+    """A site was asked for an aggregator or an estimator that it does not know, or with wrong arguments."""
+
+    outside = "was asked for a method it does not know, or with arguments it does not take."
+
+
+class NotAllowed(MessageError):
+    """A site was asked for what its owner does not allow."""
+
+    outside = "was asked for a method, for more rounds or for more runs than its owner allows (koncord join --help)."
+
+
+class BudgetSpent(NotAllowed):
     """A site was asked for more than its privacy budget was divided over."""
+
+    outside = "has nothing left of its privacy budget for this question."
 
 
 class ColumnsDiffer(KoncordError):
@@ -77,10 +103,19 @@ class TooFewSites(KoncordError):
 class CheckpointError(KoncordError):
     """What a run kept on disk is damaged, or belongs to another run."""
 
+    outside = "began this run with another table, method, floor or privacy budget, or lost what it kept of it."
+
 
 class DisclosureRefused(KoncordError):
     """A method that sends rows was asked for and the caller has not allowed it."""
 
+    outside = "was asked for a method that sends rows, or that has no private form beside its privacy budget."
+
 
 class ModelFileError(KoncordError):
     """A file that is not a saved koncord model, or one of a version this koncord does not know."""
+
+
+def told_outside(error: BaseException) -> str:
+    """What a site tells a coordinator of an error: one of few sentences."""
+    return error.outside if isinstance(error, KoncordError) else NO_ANSWER

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from koncord import AFCL, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KFed, KnownCounts
 from koncord.errors import BadReply, DisclosureRefused, KoncordError, MessageError, TooFewSites
 from koncord.federate import afcl, fedgem, fedkmeans, ffcm, guard, kfed, limits, setup, spahm
-from koncord.federate.guard import MOST_ANSWERS, ReplyGuard, aggregators, reply_to
+from koncord.federate.guard import MOST_REFUSALS, MOST_REPEATS, ReplyGuard, aggregators, reply_to
 from koncord.federate.inprocess import InProcess
 from koncord.federate.site import Site
 from koncord.federate.wire import pack, unpack
@@ -322,7 +322,9 @@ def test_a_site_takes_messages_in_their_turn_only():
     assert one.answer(pack(prepare())) == first  # its reply may have been lost
     with pytest.raises(MessageError, match="a second Prepare that is not the first"):
         one.answer(pack(prepare(seed=1)))
-    with pytest.raises(MessageError, match="Judge before Start"):
+    with pytest.raises(MessageError, match="Finish before Start"):
+        one.answer(pack(fedgem.Finish(means=CENTERS, spread_of="after", holds_out=False), round_=1))
+    with pytest.raises(MessageError, match="was sent Judge which its method does not ask for"):
         one.answer(pack(fedgem.Judge(centers=np.zeros((1, D)), sizes=np.array([1])), round_=1))
     one.answer(pack(START, round_=1))
     for round_ in (0, 1):
@@ -379,12 +381,62 @@ def test_a_site_refuses_what_is_not_of_its_protocol_or_beyond_its_limits(message
     one.answer(pack(START, round_=1))  # and is none the worse
 
 
-def test_a_site_answers_no_more_than_a_stated_number_of_messages():
-    one = site(FedKMeans(2))
+def test_a_site_answers_as_many_rounds_as_its_method_has_and_no_more():
+    one = site(FedKMeans(2, n_rounds=3))
     one.answer(pack(prepare()))
-    one.guard.answered = set(range(1, MOST_ANSWERS + 1))
-    with pytest.raises(MessageError, match=f"after {MOST_ANSWERS} others"):
-        one.answer(pack(fedkmeans.Begin(n_clusters=2, local_iters=1, min_count=1), round_=MOST_ANSWERS + 1))
+    begin = fedkmeans.Begin(n_clusters=2, local_iters=1, min_count=1)
+    refine = fedkmeans.Refine(centers=CENTERS, local_iters=1, min_count=1, drop_empty=True)
+    one.answer(pack(refine, round_=1))
+    one.answer(pack(refine, round_=7))
+    with pytest.raises(MessageError, match="site 's' was sent Refine after 2 of them; its method has no more"):
+        one.answer(pack(refine, round_=8))
+    one.answer(pack(begin, round_=8))
+    for message in (begin, refine):
+        with pytest.raises(MessageError, match="after 3 rounds; its method has no more"):
+            one.answer(pack(message, round_=9))
+    one.answer(pack(setup.Attribute(centers=CENTERS), round_=9))
+
+
+@pytest.mark.parametrize("message", [setup.Describe(), prepare()], ids=lambda message: type(message).__name__)
+def test_what_may_be_lost_is_repeated_a_few_times_only(message):
+    one = site()
+    said = {one.answer(pack(message)) for _ in range(MOST_REPEATS)}
+    assert len(said) == 1
+    with pytest.raises(MessageError, match=f"after {MOST_REPEATS} of them"):
+        one.answer(pack(message))
+
+
+def test_after_a_few_refusals_a_site_takes_no_more_questions_of_the_run():
+    one = site()
+    for _ in range(MOST_REFUSALS):
+        with pytest.raises(MessageError, match="before Prepare"):
+            one.answer(pack(START, round_=1))
+    with pytest.raises(MessageError, match=f"has refused {MOST_REFUSALS} questions of this run"):
+        one.answer(pack(prepare()))
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_no_run_asks_for_more_than_its_aggregator_says(name):
+    """The figures that a site holds a coordinator to are those of a real run, with a site that comes late in it."""
+    aggregator, asked = clone(AGGREGATORS[name]), []
+
+    class Late(InProcess):
+        def carry(self, exchange, down):
+            asked.append({client: len(messages) for client, messages in down.items()})
+            here = down if exchange > 2 else {client: each for client, each in down.items() if client != "s1"}
+            return super().carry(exchange, here)
+
+    sites = sites_of(tables(), aggregator)
+    federate(sites, aggregator, link=Late)
+    most = aggregator.most_messages()
+    assert most.keys() == aggregator.client_steps.keys()
+    for one in sites:
+        assert not one.guard.n_refused
+        assert len(one.guard.answered) <= aggregator.most_rounds() + 1
+        assert max(each.get(one.name, 0) for each in asked) <= one.guard.most_at_once
+    in_turn = next(one for one in sites if one.name == "s0")
+    if name in ("kfed", "spahm", "fedgem", "fedgem, upsilon open"):  # the others may end before their last round
+        assert len(in_turn.guard.answered) == aggregator.most_rounds() + 1
 
 
 def test_a_method_that_sends_rows_is_refused_by_a_site_with_a_floor():
@@ -534,6 +586,21 @@ def test_a_site_below_its_floor_gets_its_labels_and_tells_its_columns_only():
     assert len(np.unique(fitted.labels_[-1])) == 2
     small = fitted.model_.holdings[fitted.model_.sites.index("small")]
     assert not small.any()
+
+
+def test_nothing_else_that_is_told_of_clusters_undoes_the_suppression_of_their_counts():
+    centers, held = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0]]), (500, 30, 5)
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(center, 1, (n, D)) for center, n in zip(centers, held, strict=True)])
+    one = sites_of({"s": X}, Consensus(), min_report=20)[0]
+    rows = unpack(one.answer(pack(setup.Describe())), (setup.Moments,))[0].count
+    one.answer(pack(prepare()))
+    told = unpack(one.answer(pack(setup.Attribute(centers=centers), round_=1)), (setup.Holdings,))[0]
+    assert told.counts.tolist() == [500, 0, 0]
+    assert told.scored.tolist() == [500, 0, 0]
+    assert np.isnan(told.silhouettes).tolist() == [False, True, True]
+    for counts in (told.counts, told.scored):
+        assert rows - counts.sum() >= 20  # else a count below the floor would follow
 
 
 # --- support ---

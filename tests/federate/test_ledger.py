@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from koncord import ASM, FedGEM, FedKMeans, KFed, KnownCounts
 from koncord.cli import main
-from koncord.errors import KoncordError
+from koncord.errors import NO_ANSWER, KoncordError
 from koncord.federate import setup
 from koncord.federate.inprocess import InProcess
 from koncord.federate.ledger import Ledger, ledger_file, read_ledger
@@ -126,13 +126,32 @@ def test_a_line_is_on_the_file_when_the_message_is_handed_over(tmp_path):
     assert (entry["site"], entry["round_"], entry["message"]) == ("ä", 0, "setup.Moments")
 
 
-def test_a_refused_question_leaves_no_line(tmp_path):
+def test_a_question_that_is_refused_or_fails_leaves_a_line_that_says_why(tmp_path, capsys):
     path = tmp_path / "a.ledger.jsonl"
     ledger = Ledger(path, run="r", site="a")
-    site = Site("a", tables()["north"], COLUMNS, estimator=KnownCounts(2), aggregator=FedGEM(), ledger=ledger)
+    site = Site("a", tables()["north"], COLUMNS, estimator=ASM(max_components=0), aggregator=FedGEM(), ledger=ledger)
     with pytest.raises(KoncordError):
         site.answer(pack(setup.Attribute(centers=np.zeros((1, 3))), round_=1))
-    assert not path.exists()
+    prepare = setup.Prepare(seed=0, columns=COLUMNS, means=np.zeros(3), scales=np.ones(3))
+    with pytest.raises(ValueError):
+        site.answer(pack(prepare))
+    with pytest.raises(KoncordError):
+        site.answer(b"\x1b[2J" * 500)
+    site.answer(pack(setup.Describe()))
+    lines = read_ledger(path)
+    assert [line.message for line in lines] == ["refusal", "refusal", "refusal", "setup.Moments"]
+    assert lines[0].refused == "site 'a' was sent Attribute before Prepare."
+    assert "'max_components' of ASM must be at least 1" in lines[1].refused
+    assert lines[1].n_bytes == len(NO_ANSWER)
+    assert all(len(line.refused) <= 300 and line.refused.isprintable() for line in lines[:3])
+    assert main(["ledger", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "was sent Attribute before Prepare" in shown
+    assert "a: 1 message, 3 refusals, " in shown
+    assert main(["ledger", str(path), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["totals"]["a"]["messages"], record["totals"]["a"]["refusals"]) == (1, 3)
+    assert record["messages"][0]["refused"] == lines[0].refused
 
 
 def test_a_line_cut_short_by_a_crash_is_passed_over_and_the_next_one_stands_alone(tmp_path):

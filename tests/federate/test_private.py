@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,12 +29,11 @@ from koncord.federate.private.budget import (
     Accountant,
     epsilon_of,
     gaussian,
-    n_rounds_of,
     opendp,
     rho_of,
 )
 from koncord.federate.private.cells import Cells, at_most, leaves_of, scaled_down
-from koncord.federate.private.client import apportioned
+from koncord.federate.private.client import apportioned, n_rounds_of
 from koncord.federate.private.mechanism import STEPS, Ball, Mechanism, clipped, nearest_whole, sensitivity_of, whole
 from koncord.federate.site import Site
 from koncord.federate.wire import pack, unpack
@@ -309,7 +309,7 @@ def test_asked_again_for_what_may_be_lost_a_site_says_the_same_and_spends_nothin
 
 def test_a_site_refuses_more_rounds_than_its_budget_was_divided_over(tmp_path):
     ledger = Ledger(ledger_file(tmp_path, "a"), run="r", site="a")
-    site = private_site(blobs(100)[0]["a"], ledger=ledger)
+    site = private_site(blobs(100)[0]["a"], Consensus(n_rounds=3), replace(BUDGET, rounds=2), ledger=ledger)
     site.answer(pack(prepare(3)))
     refine = consensus.Refine(centers=CENTERS, min_report=20)
     for round_ in (1, 2):
@@ -321,7 +321,7 @@ def test_a_site_refuses_more_rounds_than_its_budget_was_divided_over(tmp_path):
     site.answer(pack(setup.Attribute(centers=CENTERS), round_=4))
     assert spent < site.private.epsilon <= BUDGET.epsilon
     lines = read_ledger(ledger.path)
-    assert [line.message for line in lines] == ["setup.Prepared", *["consensus.Sums"] * 2, "setup.Holdings"]
+    assert [line.message for line in lines] == ["setup.Prepared", *["consensus.Sums"] * 2, "refusal", "setup.Holdings"]
     assert [line.epsilon for line in lines] == sorted(line.epsilon for line in lines)
     assert lines[-1].epsilon == site.private.epsilon
 

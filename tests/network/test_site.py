@@ -3,15 +3,25 @@
 import json
 import shutil
 import stat
+from functools import partial
 
 import numpy as np
 import pytest
 
 import koncord
 from koncord.cli import main
-from koncord.errors import BudgetSpent, CheckpointError, DisclosureRefused, KoncordError, MessageError
+from koncord.errors import (
+    NO_ANSWER,
+    CheckpointError,
+    DisclosureRefused,
+    KoncordError,
+    MessageError,
+    NotAllowed,
+    UnknownMethod,
+)
 from koncord.estimate.named import estimator_named
 from koncord.federate import setup
+from koncord.federate.checkpoint import read_blobs
 from koncord.federate.inprocess import InProcess
 from koncord.federate.ledger import read_ledger
 from koncord.federate.packed import Carried, PackedLink
@@ -20,9 +30,18 @@ from koncord.federate.site import Site
 from koncord.federate.wire import pack
 from koncord.model.clustering import run_federation
 from koncord.model.globalmodel import GlobalModel
+from koncord.network import method as methods
 from koncord.network.places import Invitation
 from koncord.network.rehearsal import Rehearsal
-from koncord.network.site import SiteFolder, aggregators, answer, asked_method, sole_owner, table_digest
+from koncord.network.site import (
+    SiteFolder,
+    aggregators,
+    answer,
+    asked_method,
+    sole_owner,
+    table_digest,
+    told_seconds,
+)
 from koncord.report.federation import notes_of
 
 NAMES = ("north", "south")
@@ -159,6 +178,123 @@ def test_a_table_or_a_method_that_changed_in_the_middle_of_a_run_is_noticed(tmp_
     answer(tmp_path / "north", "run-2", 1, method("kfed"), describe())
 
 
+# --- what the owner allows ---
+
+
+def told(aggregator, **estimator):
+    return methods.as_text(aggregator, {**ESTIMATOR, **estimator})
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "limits", "said"),
+    [
+        (koncord.FedKMeans(2, n_rounds=11), {}, "11 rounds of fedkmeans; its owner allows 10"),
+        (koncord.Consensus(n_rounds=10_000), {}, "10001 rounds of consensus; its owner allows 4"),
+        (koncord.FedKMeans(2, n_rounds=3), {"max_rounds": 2}, "3 rounds of fedkmeans; its owner allows 2"),
+        (koncord.FFCM(2), {"allows_disclosure": False}, "asked for ffcm; its owner allows consensus, fedgem, "),
+        (koncord.KFed(2), {"methods": ["consensus"]}, "asked for kfed; its owner allows consensus "),
+    ],
+)
+def test_a_method_or_rounds_beyond_what_the_owner_allows_are_refused_and_noted(aggregator, limits, said, tmp_path):
+    place = make(tmp_path, "north", **limits)
+    with pytest.raises(NotAllowed, match=said):
+        answer(tmp_path / "north", "run-1", 1, told(aggregator), describe())
+    assert not list((tmp_path / "north" / "runs").iterdir())
+    (line,) = read_ledger(place.ledger)
+    assert said in line.refused
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "limits"),
+    [
+        (koncord.FedKMeans(2, n_rounds=11), {"max_rounds": 11}),
+        (koncord.FFCM(2, max_rounds=3), {"methods": ["ffcm"]}),
+        (koncord.FedGEM(n_rounds=2), {}),
+        (koncord.Consensus(10), {}),
+    ],
+)
+def test_a_run_within_what_the_owners_allow_ends_without_a_refusal(aggregator, limits, tmp_path):
+    for site in NAMES:
+        make(tmp_path, site, **limits)
+
+    class Told(OnDisk):
+        def carry(self, exchange, down):
+            answered = {
+                site: answer(self.folder / site, self.run, exchange, told(aggregator), messages)[0]
+                for site, messages in down.items()
+            }
+            return Carried(replies=answered)
+
+    model = run_federation(Told(tmp_path, aggregator), aggregator, seed=1, standardize=True, settings={})
+    assert model.info["missing"] == []
+    assert all(line.refused is None for line in read_ledger(tmp_path / "north" / "north.ledger.jsonl"))
+
+
+def test_an_exchange_holds_no_more_messages_than_the_method_sends_at_once(tmp_path):
+    make(tmp_path, "north")
+    with pytest.raises(MessageError, match="was sent 4 messages in one exchange; its method has at most 3"):
+        answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 4)
+
+
+def test_arguments_of_an_estimator_are_checked_before_a_row_is_read(tmp_path):
+    make(tmp_path, "north")
+    (tmp_path / "north" / "table.npy").unlink()  # nobody gets that far
+    for wrong in ({"max_components": 0}, {"max_components": "x"}, {"max_components": 2.5}):
+        with pytest.raises(UnknownMethod, match="'max_components' of XMeans must be"):
+            answer(tmp_path / "north", "run-1", 1, told(koncord.Consensus(), **wrong), describe())
+
+
+@pytest.mark.parametrize("privacy", [None, Budget(epsilon=20.0, delta=1e-5, bound=20.0)])
+def test_how_long_an_answer_took_is_told_in_whole_seconds_and_beside_a_budget_not_at_all(privacy, tmp_path):
+    make(tmp_path, "north", privacy=privacy)
+    _, seconds = answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 2)
+    assert len(seconds) == 2
+    assert all(type(each) is float and each == round(each) for each in seconds)
+    kept, _ = read_blobs(tmp_path / "north" / "runs" / "run-1" / "memory")
+    assert 0 < min(kept["seconds"]) < 1  # what it took is known here
+    if privacy is not None:
+        assert told_seconds([3.7, 0.2], privacy) == [0.0, 0.0]
+    assert told_seconds([3.7, 0.2], None) == [4.0, 0.0]
+
+
+def replied_to(folder, asked):
+    """What leaves a site for a record, through the function that Flower calls."""
+    answering = pytest.importorskip("koncord.federate.flower.answering")
+    from flwr.app import ConfigRecord, RecordDict
+
+    content = RecordDict({"koncord": ConfigRecord(asked)})
+    return dict(answering.replied(content, partial(answer, folder)).config_records["koncord"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        ({"method": "{}"}, UnknownMethod),
+        ({"method": told(koncord.FFCM(2), max_components=0)}, UnknownMethod),
+        ({"method": told(koncord.Consensus(n_rounds=9))}, NotAllowed),
+        ({"method": told(koncord.AFCL(3))}, DisclosureRefused),
+        ({"messages": [b"rubbish"]}, MessageError),
+        ({"messages": [pack(setup.Attribute(centers=np.zeros((1, 3))), round_=1)]}, MessageError),
+        ({"run": "../x"}, MessageError),
+        ({"messages": 3}, KoncordError),
+        ({"exchange": "one"}, KoncordError),
+    ],
+)
+def test_what_a_site_says_of_an_error_is_one_of_few_sentences_that_name_no_value(asked, kind, tmp_path):
+    make(tmp_path, "north", allows_disclosure=False)
+    record = {"run": "run-1", "exchange": 1, "method": told(koncord.Consensus()), "messages": describe()}
+    assert "replies" in replied_to(tmp_path / "north", {**record, "run": "run-0"})
+    assert replied_to(tmp_path / "north", {**record, **asked}) == {"error": kind.outside}
+
+
+def test_an_error_that_quotes_a_row_does_not_leave(tmp_path):
+    place = make(tmp_path, "north")
+    (tmp_path / "north" / "table.npy").write_bytes(b"row 7 holds 12345.678")
+    record = {"run": "run-1", "exchange": 1, "method": told(koncord.Consensus()), "messages": describe()}
+    assert replied_to(place.folder, record) == {"error": NO_ANSWER}
+    assert read_ledger(place.ledger)[-1].message == "refusal"
+
+
 # --- with a privacy budget ---
 
 BUDGET = Budget(epsilon=20.0, delta=1e-5, bound=20.0)
@@ -208,21 +344,23 @@ def test_a_budget_that_changed_in_the_middle_of_a_run_is_noticed(tmp_path):
         answer(tmp_path / "north", "run-1", 2, method("consensus"), describe())
 
 
-def test_the_budget_is_spent_in_no_more_runs_than_its_owner_allows(tmp_path):
-    make(tmp_path, "north", privacy=BUDGET, max_runs=2)
+@pytest.mark.parametrize("privacy", [None, BUDGET], ids=["without a budget", "with a budget"])
+def test_a_site_takes_part_in_no_more_runs_than_its_owner_allows(privacy, tmp_path):
+    make(tmp_path, "north", privacy=privacy, max_runs=2)
     for run in ("run-1", "run-2", "run-1"):
         answer(tmp_path / "north", run, 1, method("consensus"), describe())
-    with pytest.raises(BudgetSpent, match="'north' has spent its privacy budget in 2 runs; its owner allows no more"):
+    with pytest.raises(NotAllowed, match="'north' has taken part in 2 runs; its owner allows no more than 2"):
         answer(tmp_path / "north", "run-3", 1, method("consensus"), describe())
     assert sorted(path.name for path in (tmp_path / "north" / "runs").iterdir()) == ["run-1", "run-2"]
     answer(tmp_path / "north", "run-2", 1, method("consensus"), describe())
 
 
-def test_a_run_whose_folder_was_deleted_does_not_get_a_second_budget(tmp_path):
-    make(tmp_path, "north", privacy=BUDGET)
+@pytest.mark.parametrize("privacy", [None, BUDGET], ids=["without a budget", "with a budget"])
+def test_a_run_whose_folder_was_deleted_does_not_begin_again(privacy, tmp_path):
+    make(tmp_path, "north", privacy=privacy)
     answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
     shutil.rmtree(tmp_path / "north" / "runs" / "run-1")
-    with pytest.raises(BudgetSpent, match="'north' has ended its part in run run-1: its folder is gone"):
+    with pytest.raises(NotAllowed, match="'north' has ended its part in run run-1: its folder is gone"):
         answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
 
 
@@ -265,7 +403,13 @@ def test_a_dry_run_without_a_budget_names_none(joining, capsys):
     [
         (["--dry-run", "--aggregator", "fedgem", *GIVEN], 1, "fedgem has no private form"),
         (GIVEN[:2], 2, "--delta and --bound not given"),
-        (["--max-runs", "2"], 2, "--max-runs goes with a privacy budget"),
+        (["--aggregator", "kfed"], 2, "--aggregator goes with --dry-run: in a run the coordinator chooses it"),
+        (["--aggregator", "consensus"], 2, "--aggregator goes with --dry-run"),
+        (["--seed", "0"], 2, "--seed goes with --dry-run"),
+        (["--no-standardize"], 2, "--standardize goes with --dry-run"),
+        (["--methods", "kfed,rm"], 2, "--methods names rm; known are consensus, "),
+        (["--methods", "afcl"], 2, "--methods names afcl, which sends every row"),
+        (["--max-rounds", "0"], 2, "--max-rounds"),
         (["--allow-disclosure"], 2, "if rows may leave, add --min-report 1"),
     ],
 )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.options import (
+    AGGREGATORS,
+    GIVEN,
     add_aggregator_options,
     add_estimator_options,
     add_privacy_options,
@@ -19,6 +21,8 @@ from koncord.cli.options import (
     check_estimator_options,
     check_floor,
     estimator_of,
+    flag,
+    names,
     table_of,
 )
 from koncord.cli.output import as_json
@@ -35,15 +39,22 @@ Connect to the coordinator of an invitation and answer what its federations ask 
 What a site needs to go on after a restart is kept in its state folder, with a ledger of every message that left and,
 after a run, the cluster of every row (runs/RUN/labels.csv). While the coordinator is away, it tries again.
 
-Nothing leaves that stands for fewer than --min-report rows. With a privacy budget, all that leaves in a run is noisy as
-well; the budget is this site's own, the other sites may have others or none, and every run spends it anew.
+Nothing leaves that stands for fewer than --min-report rows. A site takes part in --methods, answers no more rounds and
+messages than each of them has, and at most --max-runs runs. With a privacy budget, all that leaves in a run is noisy as
+well; the budget is this site's own, the other sites may have others or none, and every run spends it anew. Limits that
+a state folder was joined with are kept: weaker ones need --weaken.
 
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
-of its own, field by field.
+of its own, field by field. Options of estimator and aggregator are for that: in a run, the coordinator chooses them.
 """
+# What the coordinator chooses for a run, with what a dry run takes unless told otherwise.
+REHEARSED = {"estimator": "asm", "seed": 0, "aggregator": "consensus", "standardize": True}
+# Options that mean something in a dry run only.
+DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "leaf_rows")
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
+  koncord join --invite north.invite --data visits.csv --methods consensus,kfed --max-runs 10
   koncord join --invite north.invite --data visits.csv --epsilon 2 --delta 1e-6 --bound 10 --max-runs 3
   koncord join --invite north.invite --data visits.csv --dry-run --aggregator consensus
 """
@@ -69,25 +80,42 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be sent; send nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
-    add_site_options(parser)
-    group = add_privacy_options(parser)
+    group = add_site_options(parser)
     group.add_argument(
-        "--max-runs", metavar="N", type=at_least_one, help="most runs that spend it, each anew (default: no limit)"
+        "--methods",
+        metavar="A,B",
+        type=names,
+        action="extend",
+        help="aggregators it takes part in (default: those that send no rows and have few rounds, all but ffcm)",
     )
+    group.add_argument(
+        "--max-rounds",
+        metavar="N",
+        type=at_least_one,
+        help="most rounds of a run (default: the aggregator's own: consensus 4, fedkmeans 10, fedgem 23)",
+    )
+    group.add_argument(
+        "--max-runs", metavar="N", type=at_least_one, help="most runs, with or without a budget (default: no limit)"
+    )
+    group.add_argument(
+        "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
+    )
+    add_privacy_options(parser)
     add_table_options(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, **dict.fromkeys(REHEARSED))
 
 
 def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
     check_floor(args)
+    check_methods(args)
     budget = budget_of(args)
-    if args.max_runs is not None and budget is None:
-        raise ValueError("--max-runs goes with a privacy budget: --epsilon, --delta and --bound.")
     if args.dry_run:
+        for name, usual in REHEARSED.items():
+            setattr(args, name, usual if getattr(args, name) is None else getattr(args, name))
         check_estimator_options(args)
         check_aggregator_options(args)
     else:
@@ -106,6 +134,21 @@ def run(args: argparse.Namespace) -> None:
         join(args, invitation, table, budget)
 
 
+def check_methods(args: argparse.Namespace) -> None:
+    """What a site takes part in is its owner's choice, how a run goes is the coordinator's."""
+    given = [flag(name) for name in DRY_RUN_ONLY if getattr(args, name) is not None]
+    if given and not args.dry_run:
+        raise ValueError(
+            f"{given[0]} goes with --dry-run: in a run the coordinator chooses it. --methods says what this site takes "
+            "part in."
+        )
+    unknown = [name for name in args.methods or () if name not in AGGREGATORS]
+    if unknown:
+        raise ValueError(f"--methods names {', '.join(unknown)}; known are {', '.join(AGGREGATORS)}.")
+    if "afcl" in (args.methods or ()) and not args.allow_disclosure:
+        raise ValueError("--methods names afcl, which sends every row; if rows may leave, add --allow-disclosure.")
+
+
 def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
     from koncord.data.files import counted
     from koncord.network.joining import stay_joined
@@ -118,30 +161,34 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
         raise ValueError(f"The folder '{folder.parent}' of --state does not exist; make it first.")
     if args.patience is not None and not args.patience > 0:
         raise ValueError(f"--patience must be greater than 0; got {args.patience:g}.")
-    place = SiteFolder.create(
-        folder,
-        invitation,
-        table.X,
-        table.columns,
-        min_report=args.min_report,
-        allows_disclosure=args.allow_disclosure,
-        ledgers=args.ledger,
-        privacy=budget,
-        max_runs=args.max_runs,
-    )
-    if invitation.is_insecure:
-        say(INSECURE)
-    say(
-        f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
-        f"What leaves is listed in {place.ledger}"
-    )
-    if budget is not None:
-        spent = place.spent()
-        say(
-            f"privacy budget of every run: epsilon {budget.epsilon:g}, delta {budget.delta:g}; "
-            f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
+    with stopped_by_signals(), sole_owner(folder):
+        place = SiteFolder.create(
+            folder,
+            invitation,
+            table.X,
+            table.columns,
+            min_report=args.min_report,
+            allows_disclosure=args.allow_disclosure,
+            ledgers=args.ledger,
+            privacy=budget,
+            max_runs=args.max_runs,
+            methods=args.methods,
+            max_rounds=args.max_rounds,
+            may_weaken=args.weaken,
         )
-    with stopped_by_signals(), sole_owner(place.folder):
+        if invitation.is_insecure:
+            say(INSECURE)
+        say(
+            f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
+            f"What leaves is listed in {place.ledger}"
+        )
+        say(f"takes part in {', '.join(place.methods)}; runs: {'no limit' if args.max_runs is None else args.max_runs}")
+        if budget is not None:
+            spent = place.spent()
+            say(
+                f"privacy budget of every run: epsilon {budget.epsilon:g}, delta {budget.delta:g}; "
+                f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
+            )
         try:
             stay_joined(place.folder, invitation, patience=args.patience)
         except Stopped:

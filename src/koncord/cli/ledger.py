@@ -14,7 +14,8 @@ NAME = "ledger"
 SUMMARY = "what left a site, message by message"
 DESCRIPTION = """\
 Show the ledger of a site: one line for each message, noted before it left. The shape of a field tells how many numbers
-it held; a lone number has none. With a folder, the ledgers of all sites in it.
+it held; a lone number has none. A question that was refused has the reason, which stayed here; what left is a sentence
+that tells nothing of the rows. With a folder, the ledgers of all sites in it.
 """
 EPILOG = """\
 examples:
@@ -62,12 +63,14 @@ def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
                 "bytes": entry.n_bytes,
                 "sha256": entry.sha256,
                 **({} if entry.epsilon is None else {"epsilon": entry.epsilon}),
+                **({} if entry.refused is None else {"refused": entry.refused}),
             }
             for entry in entries
         ],
         "totals": {
             site: {
-                "messages": len(own),
+                "messages": len(own) - n_refused(own),
+                "refusals": n_refused(own),
                 "bytes": sum(entry.n_bytes for entry in own),
                 **({"epsilon": spent_by_run(own, site)} if any(entry.epsilon is not None for entry in own) else {}),
             }
@@ -94,13 +97,14 @@ def as_text(entries: "Sequence[Entry]") -> str:
                 f"{entry.n_bytes:,}",
                 entry.sha256,
                 *["" if entry.epsilon is None else f"{entry.epsilon:.4g}"] * has_budget,
-                ", ".join(shown(name, shape) for name, shape in entry.fields.items()),
+                entry.refused or ", ".join(shown(name, shape) for name, shape in entry.fields.items()),
             )
             for entry in entries
         ],
     )
     totals = [
-        f"{site}: {counted(len(own), 'message')}, {sum(entry.n_bytes for entry in own):,} bytes{spent(own)}"
+        f"{site}: {counted(len(own) - n_refused(own), 'message')}{refusals(own)}, "
+        f"{sum(entry.n_bytes for entry in own):,} bytes{spent(own)}"
         for site, own in by_site(entries).items()
     ]
     return "\n".join([messages, "", *totals])
@@ -111,6 +115,16 @@ def by_site(entries: "Sequence[Entry]") -> "Mapping[str, list[Entry]]":
     for entry in entries:
         found.setdefault(entry.site, []).append(entry)
     return found
+
+
+def n_refused(entries: "Sequence[Entry]") -> int:
+    return sum(entry.refused is not None for entry in entries)
+
+
+def refusals(entries: "Sequence[Entry]") -> str:
+    from koncord.data.files import counted
+
+    return f", {counted(n_refused(entries), 'refusal')}" if n_refused(entries) else ""
 
 
 def spent(entries: "Sequence[Entry]") -> str:

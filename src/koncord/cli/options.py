@@ -97,8 +97,8 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
 
 
-def add_site_options(parser: argparse.ArgumentParser) -> None:
-    """What the owner of a site decides."""
+def add_site_options(parser: argparse.ArgumentParser) -> Any:
+    """Adds, and returns, the group of options for what the owner of a site decides."""
     group = parser.add_argument_group("what may leave a site")
     group.add_argument(
         "--min-report",
@@ -109,6 +109,7 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
         f"(default: {DEFAULT_MIN_REPORT})",
     )
     group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
+    return group
 
 
 def add_privacy_options(parser: argparse.ArgumentParser) -> Any:

@@ -307,6 +307,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.federate.checkpoint import FileJournal
     from koncord.federate.flower.link import Relay
     from koncord.model.clustering import run_federation, settings_of
+    from koncord.network import method as methods
     from koncord.network.files import write_private
     from koncord.network.processes import say
     from koncord.network.watching import Watched
@@ -327,7 +328,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
             relay,
             nodes,
             run=settings["run"],
-            method=json.dumps({"aggregator": aggregator.name, "estimator": method}, sort_keys=True),
+            method=methods.as_text(aggregator, method),
             timeout=args.round_timeout,
             first_timeout=args.first_timeout,
             min_sites=args.min_sites,

@@ -382,6 +382,14 @@ class AFCL(Aggregator):
             )
         return self._rounds(clients, n_seeds, n_features, rng)
 
+    def most_messages(self) -> Mapping[type[Any], int]:
+        n_rounds = check_count("n_rounds", self.n_rounds, owner=self)
+        return {SendBounds: 1, SendSeeds: 1, Pull: n_rounds, Rest: n_rounds}
+
+    def most_rounds(self) -> int:
+        """A client is asked to pull or to rest, not both."""
+        return 2 + self.most_messages()[Pull]
+
     def _rounds(self, clients: tuple[str, ...], n_seeds: int, n_features: int, rng: np.random.Generator) -> Server:
         lowest, widths = common_bounds((yield SendBounds()))
         replies = yield SendSeeds(lowest=lowest, widths=widths, n_seeds=n_seeds)

@@ -162,22 +162,31 @@ class SiteMemory:
         """The replies to one exchange; if it was answered before, the same again."""
         asked = messages_digest(messages)
         if (exchange, asked) != (self.last.exchange, self.last.asked):
-            if exchange <= self.last.exchange:
-                raise MessageError(
-                    f"site {self.site.name!r} has answered exchange {self.last.exchange} and was asked exchange "
-                    f"{exchange} anew."
-                )
+            try:
+                self._check(exchange, len(messages))
+            except MessageError as error:
+                self.site.note_refusal(error)
+                self._keep()
+                raise
             self.last = Answered(exchange=exchange, asked=asked)
         for message in messages[len(self.last.replies) :]:
             self._answer_next(message)
         return self.last
+
+    def _check(self, exchange: int, n_messages: int) -> None:
+        if exchange <= self.last.exchange:
+            raise MessageError(
+                f"site {self.site.name!r} has answered exchange {self.last.exchange} and was asked exchange "
+                f"{exchange} anew."
+            )
+        self.site.guard.check_exchange(n_messages)
 
     def _answer_next(self, message: bytes) -> None:
         try:
             (reply,), (took,) = self.site.answer_all([message])
             self.last = replace(self.last, replies=[*self.last.replies, reply], seconds=[*self.last.seconds, took])
         finally:
-            self._keep()  # also what an answer that failed has spent
+            self._keep()  # also what an answer that failed has spent, and that it failed
 
     def _keep(self) -> None:
         kept = {"prepared": self.site.prepared, "estimate": self.site.estimate, "state": self.site.state}
@@ -191,8 +200,7 @@ class SiteMemory:
             "asked": self.last.asked,
             "n_replies": len(self.last.replies),
             "seconds": list(self.last.seconds),
-            "answered": sorted(self.site.guard.answered),
-            "is_over": self.site.guard.is_over,
+            "guard": self.site.guard.kept(),
         }
         write_blobs(self.path, header, blobs)
 
@@ -211,8 +219,7 @@ class SiteMemory:
             replies=[blobs[f"reply/{at}"] for at in range(header["n_replies"])],
             seconds=header["seconds"],
         )
-        self.site.guard.answered = set(header["answered"])
-        self.site.guard.is_over = header["is_over"]
+        self.site.guard.restore(header["guard"])
         prepared = unpack(blobs["prepared"], (setup.Prepare,))[0] if "prepared" in blobs else None
         if self.site.private is not None:
             self.site.resume_private(unpack(blobs["known"], (Known,))[0], prepared)

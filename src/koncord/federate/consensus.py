@@ -223,6 +223,9 @@ class Consensus(Aggregator):
         under: Self = clone(self).set_params(**{name: max(mine[name], run[name]) for name in run})
         return under
 
+    def most_messages(self) -> Mapping[type[Any], int]:
+        return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}
+
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
         reports: dict[str, Leaves] = dict((yield Report(min_report=self.leaf_rows)))
         if not any(len(each) for each in reports.values()):

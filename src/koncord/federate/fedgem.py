@@ -314,6 +314,7 @@ class FedGEM(Aggregator):
         Judge: judge_step,
     }
     replies: ClassVar[tuple[type[Any], ...]] = (Balls, Judgement)
+    most_parts: ClassVar[int] = 2  # where upsilon is open, two fits share their exchanges
 
     def __init__(
         self,
@@ -337,6 +338,25 @@ class FedGEM(Aggregator):
         if self.upsilon is not None:
             check_number("upsilon", self.upsilon, owner=self, least=0)
         return self._serve(clients, n_features)
+
+    def most_messages(self) -> Mapping[type[Any], int]:
+        """A client that was away starts in the place of a move, and one whose reply was lost starts again."""
+        n_moves, n_trainings = self._most_moves(), 1 if self.upsilon is not None else 2
+        return {
+            Start: n_trainings * (1 + n_moves),
+            Move: n_trainings * n_moves,
+            Finish: n_trainings,
+            Judge: n_trainings - 1,
+        }
+
+    def most_rounds(self) -> int:
+        n_trainings = 1 if self.upsilon is not None else 2
+        return n_trainings * (1 + self._most_moves() + 1) + n_trainings - 1
+
+    def _most_moves(self) -> int:
+        """EM steps between the first and the last one, at most."""
+        check_count("n_rounds", self.n_rounds, owner=self, least=0)
+        return self.n_rounds if self.variant == "released" else self._n_moves()
 
     def _serve(self, clients: tuple[str, ...], n_features: int) -> Server:
         info: dict[str, Any] = {"variant": self.variant, "label_rule": "nearest"}
@@ -369,7 +389,7 @@ class FedGEM(Aggregator):
         starts = self._starts(clients, n_features, radius, holds_out)
         balls: Mapping[str, Balls] = yield starts
         means = self._server_step(balls)
-        n_more = self.n_rounds if is_released else self._n_moves()
+        n_more = self._most_moves()
         n_rounds = 1
         for _ in range(n_more):
             before = means

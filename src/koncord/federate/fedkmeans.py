@@ -196,6 +196,9 @@ class FedKMeans(Aggregator):
         )
         return self._rounds(down, n_features, rng)
 
+    def most_messages(self) -> Mapping[type[Any], int]:
+        return {Begin: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self) - 1}  # its first round counts
+
     def _rounds(self, first: Begin, n_features: int, rng: np.random.Generator) -> Server:
         down: Begin | Refine = first
         centers = np.empty((0, n_features))

@@ -256,6 +256,9 @@ class FFCM(Aggregator):
         begin = fedkmeans.Begin(n_clusters=n_clusters, local_iters=MAX_PASSES, min_count=min_count)
         return self._rounds(begin, local_iters, n_features, rng)
 
+    def most_messages(self) -> Mapping[type[Any], int]:
+        return {fedkmeans.Begin: 1, Fuzzify: check_count("max_rounds", self.max_rounds, owner=self)}
+
     def _rounds(
         self, begin: fedkmeans.Begin, local_iters: int | None, n_features: int, rng: np.random.Generator
     ) -> Server:

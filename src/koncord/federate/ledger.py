@@ -1,7 +1,9 @@
-"""A site's ledger: one readable line for each message, written before the message leaves.
+"""A site's ledger: one readable line for each message, and for each refusal, written before it leaves.
 
 File format: JSON lines, one object a message, appended in the order of leaving. It holds no number of the message, only
 what it was, how large it was, and the first digits of the SHA-256 of its bytes, by which a recorded message is found.
+The line of a refusal has the reason, which stays at the site; what left is one of a few sentences
+(`koncord.errors.told_outside`), and its size and digits are of that.
 """
 
 import hashlib
@@ -16,16 +18,18 @@ from typing import Any
 import numpy as np
 
 from koncord._disk import writing
-from koncord.errors import KoncordError
+from koncord.errors import KoncordError, told_outside
 from koncord.federate.wire import wire_name
 
 SUFFIX = ".ledger.jsonl"
 DIGITS = 16
+REFUSAL = "refusal"  # in the place of a message's name
+LONGEST_REASON = 300  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One message that left a site."""
+    """One message that left a site, or one refusal."""
 
     time: str  # ISO 8601, UTC
     run: str
@@ -36,6 +40,7 @@ class Entry:
     n_bytes: int
     sha256: str  # its first digits
     epsilon: float | None = None  # of a site with a privacy budget: spent on all messages up to this one
+    refused: str | None = None  # why nothing else left
 
 
 class Ledger:
@@ -61,16 +66,34 @@ class Ledger:
 
     def write(self, message: Any, round_: int, data: bytes, epsilon: float | None = None) -> None:
         """Note `message`, packed as `data`; on the disk's side of the program when this returns."""
+        self._note(wire_name(type(message)), shapes_of(message), round_, data, epsilon=epsilon)
+
+    def refuse(self, error: BaseException, round_: int = 0, epsilon: float | None = None) -> None:
+        """Note that a question was refused or failed, and why."""
+        reason = as_line(f"{error}") or type(error).__name__
+        self._note(REFUSAL, {}, round_, told_outside(error).encode(), epsilon=epsilon, refused=reason)
+
+    def _note(
+        self,
+        message: str,
+        fields: Mapping[str, Sequence[int]],
+        round_: int,
+        data: bytes,
+        *,
+        epsilon: float | None,
+        refused: str | None = None,
+    ) -> None:
         entry = Entry(
             time=self.clock().isoformat(timespec="milliseconds"),
             run=self.run,
             site=self.site,
             round_=round_,
-            message=wire_name(type(message)),
-            fields=shapes_of(message),
+            message=message,
+            fields=fields,
             n_bytes=len(data),
             sha256=hashlib.sha256(data).hexdigest()[:DIGITS],
             epsilon=epsilon,
+            refused=refused,
         )
         line = {name: value for name, value in asdict(entry).items() if value is not None}
         self._append(json.dumps(line, ensure_ascii=False))
@@ -78,6 +101,12 @@ class Ledger:
     def _append(self, line: str) -> None:
         with writing(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(line + "\n")
+
+
+def as_line(reason: str) -> str:
+    """A reason as one line of printable characters, not too long: what came from outside may stand in it."""
+    line = "".join(each if each.isprintable() else " " for each in reason[: 2 * LONGEST_REASON])
+    return " ".join(line.split())[:LONGEST_REASON]
 
 
 def spent_by_run(entries: Iterable[Entry], site: str) -> dict[str, float]:

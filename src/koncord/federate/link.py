@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -73,6 +73,7 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     sends: ClassVar[tuple[Sent, ...]]
     client_steps: ClassVar[Mapping[type[Any], ClientStep]]  # by the server's message; the reply type is its return type
     replies: ClassVar[tuple[type[Any], ...]]
+    most_parts: ClassVar[int] = 1  # messages that a client gets in one exchange at most
 
     def for_run(self, *, min_report: int | None, min_support: int) -> "Aggregator":
         """This aggregator under what the run has decided; one that has no use for it stays as it is.
@@ -90,6 +91,22 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
         """The server's side of one federation of `clients`, in name order."""
+
+    def most_messages(self) -> Mapping[type[Any], int]:
+        """Messages of each kind that one run sends to one client at most, with these parameters.
+
+        A site answers no more of them. An aggregator with several rounds says here how many.
+        """
+        return dict.fromkeys(self.client_steps, 1)
+
+    def most_rounds(self) -> int:
+        """Rounds of one run at most: a client gets one message in each."""
+        return sum(self.most_messages().values())
+
+
+def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
+    """The aggregator itself, or the one that its class makes unless it is told otherwise."""
+    return cast(Aggregator, aggregator() if isinstance(aggregator, type) else aggregator)
 
 
 def check_is_aggregator(given: Any, *, owner: object) -> None:

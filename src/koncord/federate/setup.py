@@ -114,19 +114,21 @@ def describe(X: FloatArray, columns: tuple[str, ...], min_report: int = 1) -> Mo
 
 
 def attribute(X: FloatArray, down: Attribute, rng: np.random.Generator, min_report: int = 1) -> Holdings:
-    """Rows and silhouettes by cluster; a count below `min_report` is 0, and a silhouette of fewer rows is left out."""
+    """Rows and silhouettes by cluster; a count below `min_report` is 0, and a silhouette of fewer rows is left out.
+
+    So is that of a cluster whose count is withheld because a smaller one would follow from it.
+    """
     labels = nearest(X, down.centers)
     k = len(down.centers)
+    counts = without_small(np.bincount(labels, minlength=k), min_report)
     rows = np.arange(len(X)) if len(X) <= MAX_SCORED else rng.choice(len(X), MAX_SCORED, replace=False)
     values = silhouettes(squareform(pdist(X[rows])), labels[rows])
     scored = np.bincount(labels[rows], minlength=k) if values is not None else np.zeros(k, dtype=np.int64)
     summed = np.bincount(labels[rows], values, minlength=k) if values is not None else np.zeros(k)
-    scored = np.where(scored >= min_report, scored, 0)
+    scored = np.where((scored >= min_report) & (counts > 0), scored, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.where(scored > 0, summed / scored, np.nan)
-    return Holdings(
-        counts=without_small(np.bincount(labels, minlength=k), min_report), silhouettes=means, scored=scored
-    )
+    return Holdings(counts=counts, silhouettes=means, scored=scored)
 
 
 def without_small(counts: IntArray, least: int) -> IntArray:

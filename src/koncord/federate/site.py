@@ -68,21 +68,37 @@ class Site:
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None
-        self.guard = QuestionGuard(name, aggregator.client_steps)
+        self.guard = QuestionGuard(name, aggregator)
         self.ledger = ledger
         self.private: PrivateClient | None = None
         if privacy is not None:
             self.private = private_client(name, X, columns, privacy, aggregator, min_report=self.min_report)
 
     def answer(self, data: bytes) -> bytes:
-        """The reply to one message of the server; `MessageError` if it is not one this site takes."""
-        message, round_ = self.guard.read(data, self.prepared)
-        reply = self._reply(message, round_)
-        packed = pack(reply, round_=round_)
+        """The reply to one message of the server; `MessageError` if it is not one this site takes.
+
+        Whatever is refused, or fails, counts against the questions that are left, and is noted in the ledger.
+        """
+        try:
+            message, round_ = self.guard.read(data, self.prepared)
+            reply = self._reply(message, round_)
+            packed = pack(reply, round_=round_)
+        except Exception as error:
+            self.note_refusal(error)
+            raise
         self.guard.note(message, round_)
         if self.ledger is not None:
-            self.ledger.write(reply, round_, packed, None if self.private is None else self.private.epsilon)
+            self.ledger.write(reply, round_, packed, self._spent())
         return packed
+
+    def note_refusal(self, error: Exception) -> None:
+        """Count a question that was refused or failed, and note why."""
+        self.guard.n_refused += 1
+        if self.ledger is not None:
+            self.ledger.refuse(error, epsilon=self._spent())
+
+    def _spent(self) -> float | None:
+        return None if self.private is None else self.private.epsilon
 
     def answer_all(self, messages: Sequence[bytes]) -> tuple[list[bytes], list[float]]:
         """The replies to several messages in order, and the seconds each took."""
@@ -144,11 +160,22 @@ class Site:
         if not set(message.columns) <= set(self.columns):
             raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
         order = setup.order_of(self.columns, message.columns)
+        self._check_scale(message, setup.describe(self.table[:, order], message.columns, self.min_report))
         with np.errstate(over="ignore"):
-            scaled: FloatArray = (self.table[:, order] - message.means) / message.scales
-        if not np.abs(scaled).max() <= LARGEST_VALUE:
-            raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
-        return scaled
+            scaled = (self.table[:, order] - message.means) / message.scales
+        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
+        return clipped
+
+    def _check_scale(self, message: setup.Prepare, told: setup.Moments) -> None:
+        """Refuse a scale by what this site tells of its columns anyway: what it refuses must not tell of a row.
+
+        No row lies farther from its mean than the root of the scatter. Where nothing is told, nothing is refused.
+        """
+        if told.count:
+            with np.errstate(over="ignore"):
+                farthest = (np.abs(told.means - message.means) + np.sqrt(told.scatters)) / message.scales
+            if not farthest.max() <= LARGEST_VALUE:
+                raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
 
 
 def client_stream(seed: int, name: str, round_: int) -> tuple[int, ...]:

@@ -5,12 +5,13 @@ what others send it: here the program that came is neither unpacked nor imported
 """
 
 from collections.abc import Callable, Sequence
+from traceback import print_exception
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from koncord.errors import KoncordError
+from koncord.errors import KoncordError, told_outside
 from koncord.federate.flower.programs import SITE
 
 RECORD = "koncord"
@@ -22,7 +23,10 @@ Answer = Callable[[str, int, str, Sequence[bytes]], tuple[Sequence[bytes], Seque
 
 
 def client_app(answer: Answer) -> ClientApp:
-    """A ClientApp that answers exchanges, or says in one line why not; without a key it also says which site it is."""
+    """A ClientApp that answers exchanges, or says in one of a few sentences why not.
+
+    Without a key it also says which site it is.
+    """
     app = ClientApp()
 
     @app.query("exchange")
@@ -38,14 +42,16 @@ def client_app(answer: Answer) -> ClientApp:
 
 
 def replied(content: RecordDict, answer: Answer) -> RecordDict:
-    record: dict[str, Any] = dict(content.config_records[RECORD])
+    """The replies, or a sentence that tells nothing of the rows; the reason itself stays in the site's log."""
     try:
+        record: dict[str, Any] = dict(content.config_records[RECORD])
         replies, seconds = answer(
             str(record["run"]), int(record["exchange"]), str(record["method"]), [bytes(m) for m in record["messages"]]
         )
         reply = ConfigRecord({"replies": list(replies), "seconds": list(seconds)})
-    except (KoncordError, ValueError, TypeError, KeyError) as error:
-        reply = ConfigRecord({"error": " ".join(f"{error}".split()) or type(error).__name__})
+    except Exception as error:
+        print_exception(error)
+        reply = ConfigRecord({"error": told_outside(error)})
     return RecordDict({RECORD: reply})
 
 

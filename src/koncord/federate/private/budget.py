@@ -96,12 +96,6 @@ class Accountant:
         return epsilon_of(spent, self.budget.delta)
 
 
-def n_rounds_of(aggregator: Any) -> int:
-    """Rounds of sums that an aggregator, or the default one of a class, asks a site for beyond its first answer."""
-    asked = int((aggregator() if isinstance(aggregator, type) else aggregator).n_rounds)
-    return max(asked - 1, 0) if aggregator.name == "fedkmeans" else asked  # its first round counts
-
-
 @lru_cache
 def rho_of(epsilon: float, delta: float) -> float:
     """The largest cost that still keeps the promise."""

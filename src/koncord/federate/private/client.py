@@ -15,15 +15,17 @@ import numpy as np
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.federate import consensus, fedkmeans, setup
 from koncord.federate.limits import LARGEST
-from koncord.federate.link import Aggregator
+from koncord.federate.link import Aggregator, as_instance
 from koncord.federate.lloyd import kmeans
-from koncord.federate.private.budget import CELLS, ROUND, SHARES, Accountant, Budget, n_rounds_of
+from koncord.federate.private.budget import CELLS, ROUND, SHARES, Accountant, Budget
 from koncord.federate.private.cells import REACH, Cells, at_most, find_cells, leaves_of, scaled_down, within
 from koncord.federate.private.mechanism import STEPS, Ball, Mechanism, NoisySums, sensitivity_of
 from koncord.federate.wire import pack
 from koncord.types import FloatArray, IntArray
 
 SUPPORTED = ("consensus", "fedkmeans")
+# What each later round of sums is asked by.
+SUMMING = (consensus.Refine, fedkmeans.Refine)
 MOST_CELLS = 20
 # The root mean squared distance of rows to their mean is taken as no less than this share of the agreed bound.
 LEAST_SPREAD = 0.05
@@ -218,6 +220,11 @@ def private_client(
     n_rounds = n_rounds_of(aggregator) if budget.rounds is None else budget.rounds
     mechanism = Mechanism(X, Accountant(budget, n_rounds=n_rounds))
     return PrivateClient(name, mechanism, columns, budget, min_report=min_report)
+
+
+def n_rounds_of(aggregator: Aggregator | type[Aggregator]) -> int:
+    """Rounds of sums that an aggregator asks a site for beyond its first answer."""
+    return sum(n for kind, n in as_instance(aggregator).most_messages().items() if kind in SUMMING)
 
 
 def check_private_form(aggregator: Aggregator | type[Aggregator]) -> None:

@@ -1,0 +1,124 @@
+"""A coordinator that asks for rows instead of clusters, through the function that the network calls at a site.
+
+The site is a real state folder with 1,000 rows and the floor of `koncord join`; every question is a message of the
+protocol, packed as over the network.
+"""
+
+import json
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from koncord.cli.join import FLOOR
+from koncord.data.waveform import waveform
+from koncord.errors import KoncordError
+from koncord.estimate.silhouette import nearest
+from koncord.federate import consensus, fedkmeans, setup
+from koncord.federate.ledger import read_ledger
+from koncord.federate.wire import pack, unpack
+from koncord.network.places import Invitation
+from koncord.network.site import SiteFolder, answer
+
+N_ROWS = 1000
+EXACT = 1e-6  # a row that is told with a smaller error is told
+
+
+def table():
+    return waveform()[0][:N_ROWS]
+
+
+def columns_of(X):
+    return tuple(f"x{at}" for at in range(X.shape[1]))
+
+
+def state_folder(folder, X, **options):
+    invitation = Invitation(site="north", address="localhost:1", authority="ca", key="secret")
+    options = {"min_report": FLOOR, "allows_disclosure": False, **options}
+    return SiteFolder.create(folder / "north", invitation, X, columns_of(X), **options)
+
+
+class Malicious:
+    """Asks one site what it likes, run after run; what is refused is None, and counted."""
+
+    def __init__(self, place, X, *, estimator=None, aggregator="consensus", parameters=None):
+        self.place, self.n_features, self.columns = place, X.shape[1], columns_of(X)
+        told = {"aggregator": aggregator, "estimator": estimator or {"name": "xmeans"}}
+        self.aggregator = aggregator
+        self.method = json.dumps(told if parameters is None else {**told, "parameters": parameters})
+        self.run, self.exchange, self.round_ = "run-1", 0, 0
+        self.n_asked = self.n_refused = self.n_in_vain = 0
+        self.seen = ""  # of the last exchange: the replies, or the reason for none
+
+    @property
+    def has_given_up(self):
+        """After forty exchanges without an answer."""
+        return self.n_in_vain >= 40
+
+    def new_run(self):
+        self.run, self.exchange, self.round_ = f"run-{int(self.run[4:]) + 1}", 0, 0
+
+    def ask(self, *messages):
+        """The replies to several messages in one exchange, the rounds of all but the setup numbered on."""
+        self.exchange += 1
+        packed = []
+        for message in messages:
+            is_setup = isinstance(message, setup.Describe | setup.Prepare)
+            self.round_ += not is_setup
+            packed.append(pack(message, round_=0 if is_setup else self.round_))
+        self.n_asked += len(messages)
+        try:
+            replies, _ = answer(self.place.folder, self.run, self.exchange, self.method, packed)
+        except (KoncordError, ValueError, TypeError, KeyError) as error:
+            self.n_refused += len(messages)
+            self.n_in_vain += 1
+            self.seen = f"{type(error).__name__}: {error}"
+            return None
+        self.n_in_vain = 0
+        self.seen = b"".join(replies).hex()
+        return replies
+
+    def prepare(self, means=None, scales=None):
+        """Whether the site took the scale."""
+        message = setup.Prepare(
+            seed=1,
+            columns=self.columns,
+            means=np.zeros(self.n_features) if means is None else means,
+            scales=np.ones(self.n_features) if scales is None else scales,
+        )
+        return self.ask(message) is not None
+
+    def moments(self):
+        return unpack(self.ask(setup.Describe())[0], (setup.Moments,))[0]
+
+    def refine(self, *all_centers):
+        """Counts and sums by nearest center, for each set of centers, all in one exchange."""
+        replies = self.ask(*(self._question(centers) for centers in all_centers))
+        if replies is None:
+            return None
+        return [self._sums(reply, centers) for reply, centers in zip(replies, all_centers, strict=True)]
+
+    def _question(self, centers):
+        if self.aggregator == "consensus":
+            return consensus.Refine(centers=centers, min_report=1)
+        return fedkmeans.Refine(centers=centers, local_iters=1, min_count=1, drop_empty=False)
+
+    def _sums(self, reply, centers):
+        if self.aggregator == "consensus":
+            return unpack(reply, (consensus.Sums,))[0]
+        told = unpack(reply, (fedkmeans.LocalMeans,))[0]
+        counts, sums = np.zeros(len(centers), dtype=np.int64), np.zeros(centers.shape)
+        cells = nearest(told.centers, centers)  # the mean of the rows of a cell lies in it
+        counts[cells], sums[cells] = told.counts, told.counts[:, None] * told.centers
+        return consensus.Sums(counts=counts, sums=sums)
+
+    def ledger(self):
+        return read_ledger(self.place.ledger) if self.place.ledger.exists() else []
+
+
+def n_rows_told(found, X):
+    """Rows of X that are among the guesses, to the last digit that matters; and guesses that are no row."""
+    if not len(found):
+        return 0, 0
+    gaps, nearest = cKDTree(X).query(np.array(found))
+    is_row = gaps < EXACT
+    return len(set(nearest[is_row].tolist())), int((~is_row).sum())
