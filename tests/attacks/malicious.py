@@ -9,11 +9,11 @@ import json
 import numpy as np
 from scipy.spatial import cKDTree
 
-from koncord.cli.join import FLOOR
 from koncord.data.waveform import waveform
 from koncord.errors import KoncordError
 from koncord.estimate.silhouette import nearest
 from koncord.federate import consensus, fedkmeans, setup
+from koncord.federate.floor import DEFAULT_MIN_REPORT as FLOOR
 from koncord.federate.ledger import read_ledger
 from koncord.federate.wire import pack, unpack
 from koncord.network.places import Invitation

@@ -60,7 +60,7 @@ class ReplyGuard:
 
 
 class QuestionGuard:
-    """The site's: every message is one of its protocol, about the agreed columns, in turn, and no more than the method has.
+    """The site's: every message is one of its protocol, about the agreed columns, in turn, no more than the method has.
 
     Describe and Prepare belong to round 0 and may come again a few times, as a reply may have been lost. Every other
     round is answered once, there are no more rounds, and no more messages of a kind, than the aggregator itself has
