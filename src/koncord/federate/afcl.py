@@ -315,7 +315,8 @@ class AFCL(Aggregator):
     >>> rng = np.random.default_rng(0)
     >>> held = (0, 9), (9, 18), (0, 18)
     >>> sites = [np.concatenate([rng.normal(m, 1, (60, 2)) for m in each]) for each in held]
-    >>> clustering = koncord.FederatedClustering(koncord.KnownCounts(2), koncord.AFCL(3, True), random_state=0)
+    >>> afcl = koncord.AFCL(3, allow_disclosure=True)
+    >>> clustering = koncord.FederatedClustering(koncord.KnownCounts(2), afcl, random_state=0, min_report=1)
     >>> np.sort(clustering.fit(sites).cluster_centers_[:, 0]).round().astype(int)
     array([ 0,  9, 18])
     """
@@ -378,7 +379,7 @@ class AFCL(Aggregator):
         if self.allow_disclosure is not True:
             raise DisclosureRefused(
                 "AFCL sends every row of every client in a form the server can read; "
-                "AFCL(..., allow_disclosure=True) runs it all the same."
+                "AFCL(..., allow_disclosure=True), with the floor of the sites at min_report=1, runs it all the same."
             )
         return self._rounds(clients, n_seeds, n_features, rng)
 
