@@ -67,7 +67,7 @@ def prepared_site(aggregator):
         site.answer(pack(PREPARE))
         _prepared[aggregator.name] = site
     site = copy(_prepared[aggregator.name])
-    site.guard = guard.QuestionGuard("s", len(COLUMNS), aggregator.client_steps)
+    site.guard = guard.QuestionGuard("s", len(COLUMNS), aggregator)
     return site
 
 
