@@ -1,7 +1,7 @@
 """Differencing: two sums whose rows differ by one row tell that row. How many, where a run has few rounds?
 
-A floor does not prevent it. Before a site held a coordinator to the rounds of the method, the combs below rebuilt 996
-rows of 1,000 in one run, by 1,500 questions, and bisection more with every question.
+A floor does not prevent it. Before a site held a coordinator to the rounds of the method, one run rebuilt 997 rows of
+1,000 by the 1,500 combs below, and 989 by 3,000 questions of the bisection.
 """
 
 from itertools import pairwise

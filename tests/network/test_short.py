@@ -285,8 +285,11 @@ def test_one_name_is_invited_once_and_only_a_safe_one(federation):
 def test_a_second_coordinator_on_the_same_ports_and_a_second_join_of_one_state_are_refused(federation):
     told = koncord(federation.folder, "serve", "--folder", "coordinator", code=1)
     assert "is in use; is another koncord serve running?" in told
-    words = ("join", "--invite", "north.invite", "--data", "north.csv", "--state", "state-north")
+    words = ("join", "--invite", "south.invite", "--data", "south.csv", "--state", "state-north", "--min-report", "1")
+    state = federation.folder / "state-north"
+    before = {name: (state / name).read_bytes() for name in ("site.json", "table.npy", "key", "ca.crt")}
     assert "Another koncord join uses the state folder" in koncord(federation.folder, *words, code=1)
+    assert {name: (state / name).read_bytes() for name in before} == before
 
 
 def test_a_program_sent_by_the_coordinator_is_not_run_at_a_site(federation, tmp_path):
