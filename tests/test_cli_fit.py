@@ -273,7 +273,7 @@ def test_what_was_there_comes_back_if_the_last_step_fails(sites, run, monkeypatc
 
     monkeypatch.setattr(Path, "rename", refuse)
     code, _, err = run("fit", *FILES, "--out", "run", "--force")
-    assert (code, err) == (1, "koncord: No space left on device.\n")
+    assert (code, err) == (1, "koncord: No space left on device; the disk may be full.\n")
     assert contents("run") == before
     assert sorted(path.name for path in Path().iterdir()) == sorted([*FILES, "run"])
 
