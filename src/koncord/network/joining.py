@@ -12,15 +12,10 @@ from koncord.network.certificates import check_not_expired, write_authority
 from koncord.network.files import write_private
 from koncord.network.places import RUNTIME, Invitation
 from koncord.network.processes import Program, say
-from koncord.network.serving import free_port, has_expired
+from koncord.network.serving import EXPIRED, free_port, problem_of
 
 CONNECTED = b"SuperNode ID:"
 POLL = 0.5
-EXPIRED = "the coordinator's certificate has expired (or the clock of this machine is wrong)"
-CLOCK = (
-    "it refused the signature: check that this machine's clock is right, the coordinator takes signatures from -5 s to "
-    "+305 s"
-)
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
 SECRET_BYTES = 32
 
@@ -56,8 +51,9 @@ def keep_connected(
     address, credentials = invitation.address, None if invitation.is_insecure else folder
     n_failures, last_connected = 0, time.monotonic()
     while True:
-        if credentials is not None and has_expired(address, credentials / "ca.crt"):
-            say(f"{address} cannot take this site: {EXPIRED}")
+        problem = None if credentials is None else problem_of(address, credentials / "ca.crt")
+        if problem is not None:
+            say(f"{address} cannot take this site: {problem}")
         begins_at = log.stat().st_size if log.exists() else 0
         port = free_port()
         command = supernode_command(
@@ -115,7 +111,6 @@ def reason(log: bytes) -> str:
     text = log.decode(errors="replace")
     known = {
         "certificate has expired": EXPIRED,
-        "401 Unauthorized": CLOCK,
         "CERTIFICATE_VERIFY_FAILED": "its certificate is not of the authority of the invitation",
         "Failed to activate SuperNode": "it does not know the key of the invitation, or holds this site for connected",
         "Connection refused": "nobody answers there",

@@ -4,8 +4,10 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
 from koncord.errors import KoncordError
@@ -17,6 +19,13 @@ from koncord.network.proxy import nginx, write_config
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
 CERTIFICATE_HAS_EXPIRED = 10  # OpenSSL's number
+EXPIRED = "the coordinator's certificate has expired, or the clock of this machine is wrong"
+# Flower takes a signature whose time lies from 5 s ahead to 305 s behind; the server's date is in whole seconds.
+EARLIEST, LATEST = -4.0, 304.0
+CLOCK = (
+    "check that this machine's clock is right: it is {difference} the coordinator's, which takes signatures "
+    "from -5 s to +305 s"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +125,22 @@ def speaks_tls(port: int, authority: Path, host: str) -> bool:
         return False
 
 
-def has_expired(address: str, authority: Path) -> bool:
-    """Whether a server that is there shows a certificate which has expired."""
+def problem_of(address: str, authority: Path) -> str | None:
+    """What keeps a site with the right key out, as far as the server shows it: its certificate, or its clock."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=str(authority))
-    try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5) as plain,
-            context.wrap_socket(plain, server_hostname=host.strip("[]")),
-        ):
-            return False
-    except ssl.SSLCertVerificationError as error:
-        return error.verify_code == CERTIFICATE_HAS_EXPIRED
-    except OSError:
-        return False
+    with closing(HTTPSConnection(host.strip("[]"), int(port), timeout=5, context=context)) as connection:
+        try:
+            connection.request("HEAD", "/")
+            date = parsedate_to_datetime(connection.getresponse().getheader("Date", ""))
+        except ssl.SSLCertVerificationError as error:
+            return EXPIRED if error.verify_code == CERTIFICATE_HAS_EXPIRED else None
+        except (OSError, HTTPException, ValueError):
+            return None
+    behind = date.timestamp() - time.time()
+    if EARLIEST < behind < LATEST:
+        return None
+    return CLOCK.format(difference=f"{abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'}")
 
 
 def free_port() -> int:
