@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,15 @@ class Command:
             self.check_limit(began, seconds, "did not end")
             time.sleep(0.2)
         return self.process.returncode
+
+    @contextmanager
+    def held(self):
+        """Within the block it does nothing, as on a machine that sleeps."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def stop(self, number=signal.SIGTERM):
         """Stop it as a person or the system would, and see that nothing it started is left."""

@@ -48,7 +48,9 @@ def test_a_site_killed_in_the_middle_is_left_out_and_takes_part_again(federation
     run = federation.run("--out", "site-killed", "--min-sites", "2", *waits("--round-timeout", 20), *METHOD, "--json")
     run.wait_for("exchange 2: ")
     federation.joined["south"].kill()
-    federation.join("south")
+    run.wait_for("missing: south (")
+    with run.held():  # how soon a site is back depends on the machine
+        federation.join("south").joined["south"].wait_joined()
     assert run.end(300) == 0, run.text
     missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
     assert {each["site"] for each in missing} == {"south"}

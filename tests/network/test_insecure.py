@@ -32,7 +32,9 @@ def test_a_site_that_comes_back_under_a_new_number_takes_part_again(federation):
     run = federation.run("--out", "back", "--min-sites", "2", "--aggregator", "fedkmeans", "--clusters", "3", "--json")
     run.wait_for("exchange 2: ")
     assert federation.joined["south"].stop() == 0
-    federation.join("south")
+    run.wait_for("missing: south (")
+    with run.held():  # how soon a site is back depends on the machine
+        federation.join("south").joined["south"].wait_joined()
     assert run.end(200) == 0, run.text
     missing = json.loads(run.text.splitlines()[-1])["info"]["missing"]
     assert {each["site"] for each in missing} == {"south"}

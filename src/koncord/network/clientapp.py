@@ -1,8 +1,8 @@
-"""What answers at a site, made quick: ``python -m koncord.network.clientapp STATE ADDRESS``.
+"""What answers at a site, made quick: ``python -m koncord.network.clientapp STATE``.
 
-A process that has everything loaded takes messages from the SuperNode at ADDRESS, and makes a copy of itself for each:
-Flower's own way, a new Python for every message, costs seconds of loading. It ends when an answer fails in a way that
-may leave the SuperNode waiting for it; ``koncord join`` then starts both anew.
+A process that has everything loaded takes messages from the SuperNode, and makes a copy of itself for each: Flower's
+own way, a new Python for every message, costs seconds of loading. It ends when an answer fails in a way that may leave
+the SuperNode waiting for it; ``koncord join`` then starts both anew.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from koncord.errors import KoncordError
 from koncord.federate.flower.answering import load, run_instead
-from koncord.federate.flower.tasks import clientapp_arguments, next_token
+from koncord.federate.flower.tasks import next_task
 from koncord.federate.private.budget import rho_of
 from koncord.network.places import RUNTIME
 from koncord.network.site import SiteFolder, answer
@@ -26,24 +26,24 @@ ERROR_LEAVES_WITHIN = 5.0  # seconds; the SuperNode looks for a reply every half
 
 def main(arguments: Sequence[str]) -> None:
     os.umask(0o077)
-    state, address = arguments
+    (state,) = arguments
     try:
-        answer_all(Path(state), address)
+        answer_all(Path(state))
     except KoncordError as error:
         sys.exit(f"{error}")
 
 
-def answer_all(state: Path, address: str) -> NoReturn:
+def answer_all(state: Path) -> NoReturn:
     """Answer every message, one after the other as the SuperNode hands them out, each in a copy of this process."""
     load()
     budget = SiteFolder.load(state).privacy
     if budget is not None:
         rho_of(budget.epsilon, budget.delta)  # loads OpenDP; no noise is drawn here, where all copies would share it
     while True:
-        token = next_token(address, state / RUNTIME)
+        task = next_task(state / RUNTIME)
         copy = os.fork()
         if copy == 0:
-            answer_one(state, clientapp_arguments(address, state / RUNTIME, token, os.getppid()))
+            answer_one(state, task)
         code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
         if code:
             time.sleep(ERROR_LEAVES_WITHIN)

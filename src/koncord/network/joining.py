@@ -7,7 +7,7 @@ from pathlib import Path
 from secrets import token_bytes
 
 from koncord.errors import KoncordError
-from koncord.federate.flower.programs import SECRET, environment, supernode_command
+from koncord.federate.flower.programs import SECRET, environment, supernode_command, write_supernode
 from koncord.network.certificates import check_not_expired, write_authority
 from koncord.network.files import write_private
 from koncord.network.places import RUNTIME, Invitation
@@ -43,52 +43,55 @@ def write_runtime(folder: Path) -> None:
 def keep_connected(
     folder: Path, invitation: Invitation, variables: Mapping[str, str], *, patience: float | None
 ) -> None:
-    """Start the SuperNode, and once it is connected the client; when either ends, end both and begin again.
+    """Start koncord's client, and the SuperNode again whenever it ends; when the client ends, start both again.
 
     A SuperNode whose client is gone may wait without end for an answer that does not come.
     """
     log = folder / "flower.log"
     address, credentials = invitation.address, None if invitation.is_insecure else folder
     n_failures, last_connected = 0, time.monotonic()
-    while True:
-        problem = None if credentials is None else problem_of(address, credentials / "ca.crt")
-        if problem is not None:
-            say(f"{address} cannot take this site: {problem}")
-        begins_at = log.stat().st_size if log.exists() else 0
-        port = free_port()
-        command = supernode_command(
-            address=address, site=invitation.site, credentials=credentials, port=port, runtime=folder / RUNTIME
-        )
-        supernode = Program("Flower", command, log=log, environment=variables)
-        client: Program | None = None
-        try:
-            while not supernode.has_ended and not (client and client.has_ended):
-                if client is None and CONNECTED in content_from(log, begins_at):
-                    client = start_client(folder, port, variables)
-                    n_failures = 0
-                    say(f"joined {address}")
-                if client is not None:
-                    last_connected = time.monotonic()
-                check_patience(patience, last_connected, address, supernode)
-                time.sleep(POLL)
-            is_refused = supernode.has_ended
-        finally:
-            supernode.stop()
-            if client is not None:
+    client = start_client(folder, variables)
+    try:
+        while True:
+            problem = None if credentials is None else problem_of(address, credentials / "ca.crt")
+            if problem is not None:
+                say(f"{address} cannot take this site: {problem}")
+            begins_at = log.stat().st_size if log.exists() else 0
+            port = free_port()
+            command = supernode_command(
+                address=address, site=invitation.site, credentials=credentials, port=port, runtime=folder / RUNTIME
+            )
+            supernode = Program("Flower", command, log=log, environment=variables)
+            try:
+                write_supernode(folder / RUNTIME, address=f"127.0.0.1:{port}", pid=supernode.process.pid)
+                is_connected = False
+                while not supernode.has_ended and not client.has_ended:
+                    if not is_connected and CONNECTED in content_from(log, begins_at):
+                        is_connected, n_failures = True, 0
+                        say(f"joined {address}")
+                    if is_connected:
+                        last_connected = time.monotonic()
+                    check_patience(patience, last_connected, address, supernode)
+                    time.sleep(POLL)
+            finally:
+                supernode.stop()
+            check_patience(patience, last_connected, address, supernode)
+            pause = PAUSES[min(n_failures, len(PAUSES) - 1)]
+            n_failures += 1
+            if client.has_ended:
+                why = f"what answers for this site has ended (see {client.log})"
                 client.stop()
-        check_patience(patience, last_connected, address, supernode)
-        pause = PAUSES[min(n_failures, len(PAUSES) - 1)]
-        n_failures += 1
-        if is_refused:
-            why = f"{address} does not take this site now ({reason(content_from(log, begins_at))})"
-        else:
-            why = f"what answers for this site has ended (see {folder / 'answers.log'})"
-        say(f"{why}; next try in {pause:g} s")
-        time.sleep(pause)
+                client = start_client(folder, variables)
+            else:
+                why = f"{address} does not take this site now ({reason(content_from(log, begins_at))})"
+            say(f"{why}; next try in {pause:g} s")
+            time.sleep(pause)
+    finally:
+        client.stop()
 
 
-def start_client(folder: Path, port: int, variables: Mapping[str, str]) -> Program:
-    command = [sys.executable, "-m", "koncord.network.clientapp", str(folder), f"127.0.0.1:{port}"]
+def start_client(folder: Path, variables: Mapping[str, str]) -> Program:
+    command = [sys.executable, "-m", "koncord.network.clientapp", str(folder)]
     return Program("koncord", command, log=folder / "answers.log", environment=variables)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from koncord.errors import KoncordError, MissingExtra
 
 SUPERLINK = "koncord"  # the name of the connection in Flower's configuration
-SECRET, AUTHORITY = "secret", "ca.crt"  # files by which a site's SuperNode and its client know each other
+# Files by which a site's SuperNode and its client know each other, and the one that says where the SuperNode is now.
+SECRET, AUTHORITY, SUPERNODE = "secret", "ca.crt", "supernode.json"
 SITE = "site"  # what a site without a key calls its name in Flower's configuration
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -102,6 +103,13 @@ def supernode_command(*, address: str, site: str, credentials: Path | None, port
         *("--superexec-auth-secret-file", str(runtime / SECRET), "--ssl-ca-certfile", str(runtime / AUTHORITY)),
         *("--ssl-certfile", str(runtime / "server.crt"), "--ssl-keyfile", str(runtime / "server.key")),
     ]
+
+
+def write_supernode(runtime: Path, *, address: str, pid: int) -> None:
+    """Tell the client at which address and in which process the SuperNode is now."""
+    partial = runtime / f".{SUPERNODE}"
+    partial.write_text(json.dumps({"address": address, "pid": pid}), encoding="utf-8")
+    partial.replace(runtime / SUPERNODE)
 
 
 def write_app(folder: Path) -> Path:

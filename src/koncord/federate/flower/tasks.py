@@ -5,26 +5,43 @@ the site's secret, and to nobody else; its certificate tells it from another pro
 a token, by which its message is read and answered: it stays within this process and never stands in a command line.
 """
 
+import json
 import time
 from pathlib import Path
 
+import httpx
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from koncord.errors import KoncordError
-from koncord.federate.flower.programs import AUTHORITY, SECRET
+from koncord.federate.flower.programs import AUTHORITY, SECRET, SUPERNODE
 
 POLL = 0.5  # seconds
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
-def next_token(address: str, runtime: Path) -> str:
-    """Wait for a task and return its token; `KoncordError` if it is not one for a ClientApp.
+def next_task(runtime: Path) -> list[str]:
+    """Wait for a message to answer; the arguments with which Flower's launcher finds it, the token among them.
 
-    Every kind of task is taken: a SuperNode waits without end for the answer to one that nobody takes.
+    `KoncordError` if the task is not one for a ClientApp. Every kind is taken: a SuperNode waits without end for the
+    answer to a task that nobody takes.
     """
+    while True:
+        try:
+            supernode = json.loads((runtime / SUPERNODE).read_text(encoding="utf-8"))
+            token = acquired_token(supernode["address"], runtime)
+        except (FileNotFoundError, httpx.ConnectError):  # it is not there yet, or no more
+            time.sleep(POLL)
+            continue
+        return [
+            *("--runtime-api-address", supernode["address"], "--root-certificates", str(runtime / AUTHORITY)),
+            *("--token", token, "--parent-pid", str(supernode["pid"])),  # without the SuperNode the answer ends
+        ]
+
+
+def acquired_token(address: str, runtime: Path) -> str:
     client = RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=False,
@@ -44,11 +61,3 @@ def next_token(address: str, runtime: Path) -> str:
                     raise KoncordError(f"a site of koncord runs no {acquired.task.type}.")
                 return str(acquired.token)
             time.sleep(POLL)
-
-
-def clientapp_arguments(address: str, runtime: Path, token: str, parent: int) -> list[str]:
-    """What Flower's launcher reads from its command line; it ends when the process `parent` does."""
-    return [
-        *("--runtime-api-address", address, "--root-certificates", str(runtime / AUTHORITY)),
-        *("--token", token, "--parent-pid", str(parent)),
-    ]
