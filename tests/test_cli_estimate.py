@@ -308,7 +308,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one(visits, run, monkey
 
     monkeypatch.setattr(Path, "replace", full)
     code, out, err = run("estimate", "visits.csv", "--plot", "visits.png")
-    assert (code, out, err) == (1, "", "koncord: No space left on device.\n")
+    assert (code, out, err) == (1, "", "koncord: No space left on device; the disk may be full.\n")
     assert Path("visits.png").read_bytes() == b"old"
     assert not list(Path().glob(".visits*"))
 

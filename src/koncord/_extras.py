@@ -7,7 +7,7 @@ from koncord.errors import MissingExtra
 # As in pyproject.toml, where a requirement has the name of its module.
 MODULES = {
     "report": ("matplotlib",),
-    "flower": ("flwr", "cryptography"),
+    "flower": ("flwr", "cryptography", "httpx"),
     "embed": ("torch",),
     "privacy": ("opendp",),
     "reproduce": ("matplotlib", "pebble"),
