@@ -27,12 +27,20 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import ASM, Consensus, FederatedClustering, FedGEM, KnownCounts
+from koncord.aggregate.consensus import Refine, Report, refine
+from koncord.aggregate.consensus.choosing import (
+    ONE_CLUSTER,
+    WARD,
+    Candidate,
+    Choice,
+    grid,
+    judged,
+    labelings,
+    put_together,
+)
+from koncord.aggregate.consensus.leaves import Leaves, axes_of, stacked
 from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
-from koncord.estimate.silhouette import nearest
-from koncord.federate.choosing import ONE_CLUSTER, WARD, Candidate, Choice, grid, judged, labelings, put_together
-from koncord.federate.consensus import Refine, Report, refine
-from koncord.federate.leaves import Leaves, axes_of, stacked
-from koncord.federate.lloyd import means_by_label
+from koncord.kernels.assign import means_by_label, nearest
 from koncord.reproduce import protocol
 from koncord.reproduce.execute import versions
 from koncord.reproduce.protocol import Setting

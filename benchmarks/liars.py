@@ -31,15 +31,15 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FedGEM, KnownCounts
 from koncord._threads import one_thread
+from koncord.aggregate.consensus.leaves import Leaves
+from koncord.aggregate.fedgem import Judgement
 from koncord.data import load, partition
-from koncord.estimate.silhouette import nearest
-from koncord.federate.fedgem import Judgement
-from koncord.federate.inprocess import InProcess
-from koncord.federate.leaves import Leaves
-from koncord.federate.limits import LARGEST
-from koncord.federate.setup import Holdings, Moments, Prepared
-from koncord.federate.site import Site
-from koncord.model.clustering import run_federation, scaled_rows
+from koncord.kernels.assign import nearest
+from koncord.protocol.schema import LARGEST
+from koncord.protocol.setup import Holdings, Moments, Prepared
+from koncord.session.federation import run_federation, scaled_rows
+from koncord.session.inprocess import InProcess
+from koncord.session.site import Site
 from koncord.types import LocalEstimate
 
 LIES = ("honest", "far", "counts", "scale", "many", "crowd")

@@ -25,12 +25,12 @@ from time import perf_counter
 import numpy as np
 
 from koncord import FedGEM, KnownCounts
+from koncord.aggregate.fedgem.balls import group, move_together
 from koncord.data import partition
-from koncord.federate import setup
-from koncord.federate.balls import group, move_together
-from koncord.federate.inprocess import InProcess
-from koncord.federate.link import run_rounds
-from koncord.federate.site import Site
+from koncord.protocol import setup
+from koncord.session.inprocess import InProcess
+from koncord.session.rounds import run_rounds
+from koncord.session.site import Site
 
 UPSILON, N_ROUNDS = 2.0, 10
 LONGEST_WALK = 120.0

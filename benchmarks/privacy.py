@@ -23,11 +23,11 @@ from sklearn.metrics import adjusted_rand_score
 from koncord import Consensus, FedKMeans, KnownCounts
 from koncord._threads import one_thread
 from koncord.data import load, partition
-from koncord.estimate.silhouette import nearest
-from koncord.federate.inprocess import InProcess
-from koncord.federate.private import Budget
-from koncord.federate.site import Site
-from koncord.model.clustering import run_federation, scaled_rows
+from koncord.kernels.assign import nearest
+from koncord.privacy.budget import Budget
+from koncord.session.federation import run_federation, scaled_rows
+from koncord.session.inprocess import InProcess
+from koncord.session.site import Site
 
 DELTA = 1e-5
 N_ROUNDS = 4

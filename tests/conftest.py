@@ -9,6 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import Phase, settings
 
+from in_process import (  # noqa: F401  fixtures of a federation in one process
+    carried,
+    declares_what_it_sends,
+    disclosed,
+    federate,
+    local,
+    same_result,
+    six,
+    uneven,
+    worst_error,
+)
 from koncord.cli import main
 
 os.environ["KONCORD_OFFLINE"] = "1"  # no test fetches a data set from the internet

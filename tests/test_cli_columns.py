@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from koncord.federate.private import Budget
+from koncord.privacy.budget import Budget
 
 SENSORS = ("pressure", "speed")
 CENTERS = np.array([[0.0, 0.0], [40.0, 10.0]])

@@ -23,7 +23,7 @@ from koncord.cli import COMMANDS
 from koncord.cli.progress import ProgressBar
 from koncord.data.files import standardise
 from koncord.estimate.search import split_rows
-from koncord.estimate.silhouette import MAX_SCORED
+from koncord.kernels.silhouette import MAX_SCORED
 
 ROOT = Path(__file__).parent.parent
 KONCORD = [sys.executable, "-c", "import sys; from koncord.cli import main; sys.exit(main())"]

@@ -248,9 +248,9 @@ def fail(*args, **kwargs):
     "place",
     [
         "koncord.estimate.asm.ASM.fit",
-        "koncord.report.runfolder.as_csv",
-        "koncord.report.runfolder.write_page",
-        "koncord.report.runrecord.RunRecord.save",
+        "koncord.runs.folder.as_csv",
+        "koncord.runs.folder.write_page",
+        "koncord.runs.record.RunRecord.save",
     ],
 )
 def test_a_run_that_fails_leaves_nothing_and_harms_nothing(sites, run, monkeypatch, place):
@@ -268,7 +268,7 @@ def test_an_interrupt_while_writing_leaves_nothing(sites, run, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("koncord.report.runfolder.write_page", interrupt)
+    monkeypatch.setattr("koncord.runs.folder.write_page", interrupt)
     assert run("fit", *FILES, "--out", "run") == (130, "", "koncord: stopped.\n")
     assert sorted(path.name for path in Path().iterdir()) == sorted(FILES)
 
@@ -340,7 +340,7 @@ def test_force_never_takes_the_input_or_the_folder_one_is_in(sites, run):
 
 def test_a_folder_that_fills_up_meanwhile_is_not_replaced(sites, run, monkeypatch):
     Path("run").mkdir()
-    from koncord.report import runfolder
+    from koncord.runs import folder as runfolder
 
     write = runfolder.write_report
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 
 from koncord.cli import main
-from koncord.report.assignments import HEADER
+from koncord.runs.assignments import HEADER
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -8,13 +8,13 @@ import pytest
 from pyarrow import parquet
 
 from koncord import FederatedClustering
+from koncord.aggregate.kfed import KFed
 from koncord.errors import MessageError
 from koncord.estimate.known import KnownCounts
-from koncord.federate import setup
-from koncord.federate.inprocess import InProcess
-from koncord.federate.kfed import KFed
-from koncord.federate.site import Site
-from koncord.federate.wire import pack, unpack
+from koncord.protocol import setup
+from koncord.protocol.wire import pack, unpack
+from koncord.session.inprocess import InProcess
+from koncord.session.site import Site
 
 GOOD = ["größe", "血压", "👩\u200d⚕️ visits", "می\u200cکند", "naïve (mmol/l)", "a'b\"c", "ß" * 300]
 BAD = ["a\u202egnp", "a\x1b[2Jb", "a\x07", "a\u2066b", "a\u200fb", "a\u2028b", "a\x85b", "a\x9b31mb"]

@@ -13,7 +13,7 @@ from scipy.stats import ortho_group
 
 from koncord import theory
 from koncord.estimate.merging import merge
-from koncord.estimate.splitting import SplitForest
+from koncord.kernels.splitting import SplitForest
 from koncord.types import Components
 
 PAGE = Path(__file__).parents[1] / "docs" / "theory.md"

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from koncord import data, theory
+    from koncord.aggregate.afcl import AFCL
+    from koncord.aggregate.consensus import Consensus
+    from koncord.aggregate.fedgem import FedGEM
+    from koncord.aggregate.fedkmeans import FedKMeans
+    from koncord.aggregate.ffcm import FFCM
+    from koncord.aggregate.kfed import KFed
+    from koncord.aggregate.spahm import SPAHM
+    from koncord.clustering import FederatedClustering
     from koncord.errors import KoncordError
     from koncord.estimate.asm import ASM
     from koncord.estimate.dpgmm import DPGMM
@@ -15,34 +23,26 @@ if TYPE_CHECKING:
     from koncord.estimate.known import KnownCounts
     from koncord.estimate.search import LabelFreeSearch
     from koncord.estimate.xmeans import XMeans
-    from koncord.federate.afcl import AFCL
-    from koncord.federate.consensus import Consensus
-    from koncord.federate.fedgem import FedGEM
-    from koncord.federate.fedkmeans import FedKMeans
-    from koncord.federate.ffcm import FFCM
-    from koncord.federate.kfed import KFed
-    from koncord.federate.spahm import SPAHM
-    from koncord.model.clustering import FederatedClustering
     from koncord.model.globalmodel import GlobalModel
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
-    "AFCL": "koncord.federate.afcl",
+    "AFCL": "koncord.aggregate.afcl",
     "ASM": "koncord.estimate.asm",
-    "Consensus": "koncord.federate.consensus",
+    "Consensus": "koncord.aggregate.consensus",
     "DPGMM": "koncord.estimate.dpgmm",
-    "FFCM": "koncord.federate.ffcm",
-    "FedGEM": "koncord.federate.fedgem",
-    "FedKMeans": "koncord.federate.fedkmeans",
-    "FederatedClustering": "koncord.model.clustering",
+    "FFCM": "koncord.aggregate.ffcm",
+    "FedGEM": "koncord.aggregate.fedgem",
+    "FedKMeans": "koncord.aggregate.fedkmeans",
+    "FederatedClustering": "koncord.clustering",
     "GMeans": "koncord.estimate.gmeans",
     "GlobalModel": "koncord.model.globalmodel",
-    "KFed": "koncord.federate.kfed",
+    "KFed": "koncord.aggregate.kfed",
     "KnownCounts": "koncord.estimate.known",
     "KoncordError": "koncord.errors",
     "LabelFreeSearch": "koncord.estimate.search",
-    "SPAHM": "koncord.federate.spahm",
+    "SPAHM": "koncord.aggregate.spahm",
     "XMeans": "koncord.estimate.xmeans",
     "data": "koncord.data",
     "theory": "koncord.theory",

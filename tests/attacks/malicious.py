@@ -9,15 +9,16 @@ import json
 import numpy as np
 from scipy.spatial import cKDTree
 
+from koncord.aggregate import consensus, fedkmeans
 from koncord.data.waveform import waveform
 from koncord.errors import KoncordError
-from koncord.estimate.silhouette import nearest
-from koncord.federate import consensus, fedkmeans, setup
-from koncord.federate.floor import DEFAULT_MIN_REPORT as FLOOR
-from koncord.federate.ledger import read_ledger
-from koncord.federate.wire import pack, unpack
+from koncord.kernels.assign import nearest
 from koncord.network.places import Invitation
-from koncord.network.site import SiteFolder, answer
+from koncord.network.sitefolder import SiteFolder, answer
+from koncord.protocol import setup
+from koncord.protocol.floor import DEFAULT_MIN_REPORT as FLOOR
+from koncord.protocol.ledger import read_ledger
+from koncord.protocol.wire import pack, unpack
 
 N_ROWS = 1000
 EXACT = 1e-6  # a row that is told with a smaller error is told

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from malicious import Malicious, state_folder
 
-from koncord.federate.ledger import read_ledger
+from koncord.protocol.ledger import read_ledger
 
 # The last two fail once they are fitted, so that no scale is settled and the run can go on.
 ESTIMATORS = [{"name": "xmeans"}, {"name": "asm", "max_components": 0}, {"name": "xmeans", "max_components": -1}]

@@ -24,8 +24,9 @@ from koncord import (
     XMeans,
 )
 from koncord.errors import DisclosureRefused
-from koncord.federate import inprocess, setup
-from koncord.federate.wire import pack, unpack
+from koncord.protocol import setup
+from koncord.protocol.wire import pack, unpack
+from koncord.session import inprocess
 
 CENTERS = 10.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
 K = len(CENTERS)
@@ -84,7 +85,7 @@ def recorded(monkeypatch):
 
     def run(aggregator, X, estimator=None):
         Recorder.seen = []
-        monkeypatch.setattr("koncord.model.clustering.InProcess", Recorder)
+        monkeypatch.setattr("koncord.clustering.InProcess", Recorder)
         federation = FederatedClustering(estimator or KnownCounts(2), clone(aggregator), random_state=0, min_report=1)
         return federation.fit(X), list(Recorder.seen)
 

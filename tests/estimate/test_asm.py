@@ -8,8 +8,8 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
 from koncord import ASM, LabelFreeSearch
-from koncord.estimate import splitting
 from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
+from koncord.kernels import splitting
 
 
 def random_table(seed):

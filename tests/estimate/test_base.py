@@ -96,9 +96,7 @@ def test_a_federation_runs_with_any_clusterer(estimator, blobs):
     sites = {name: np.concatenate([blobs(CENTERS, 40, seed=at)[0], OUTLIER]) for at, name in enumerate("abc")}
     if isinstance(estimator, GaussianMixture):
         sites = {name: X[:-1] for name, X in sites.items()}
-    fitted = FederatedClustering(estimator, FedGEM(), random_state=0, min_report=1).fit(
-        sites
-    )  # a ball is the outlier
+    fitted = FederatedClustering(estimator, FedGEM(), random_state=0, min_report=1).fit(sites)  # a ball is the outlier
     assert fitted.local_counts_ == [2, 2, 2]
     assert fitted.n_clusters_ == 2
 

@@ -21,9 +21,10 @@ if is_fuzzing:
 with atheris.instrument_imports(include=["koncord.federate", "json"]) if is_fuzzing else nullcontext():
     from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, KnownCounts
     from koncord.errors import MessageError
-    from koncord.federate import guard, setup
-    from koncord.federate.site import Site
-    from koncord.federate.wire import pack, unpack
+    from koncord.protocol import setup
+    from koncord.protocol.wire import pack, unpack
+    from koncord.session import guard
+    from koncord.session.site import Site
 
 AGGREGATORS = (FedGEM(), Consensus(2), KFed(2), FedKMeans(2), FFCM(2), SPAHM(), AFCL(2, allow_disclosure=True))
 KINDS = tuple(

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from koncord.aggregate import kfed
 from koncord.errors import MessageError
-from koncord.federate import kfed, setup
-from koncord.federate.wire import pack, unpack
+from koncord.protocol import setup
+from koncord.protocol.wire import pack, unpack
 
 HERE = Path(__file__).parent
 FUZZ = runpy.run_path(str(HERE / "codec.py"), run_name="codec")

@@ -3,7 +3,7 @@
 import pytest
 
 from koncord.errors import KoncordError
-from koncord.federate.flower.programs import program
+from koncord.network.flower.programs import program
 from koncord.network.proxy import nginx
 from network.federation import Federation, stop_started
 

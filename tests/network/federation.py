@@ -13,10 +13,10 @@ import numpy as np
 
 from koncord.data.partitions import partition
 from koncord.data.waveform import waveform
-from koncord.federate.floor import DEFAULT_MIN_REPORT
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.processes import die_with_parent, start_time, stat_fields
 from koncord.network.serving import free_port
+from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from network.pace import PACE
 
 KONCORD = str(Path(sys.executable).parent / "koncord")

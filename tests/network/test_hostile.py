@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from koncord.federate.checkpoint import read_blobs, write_blobs
+from koncord.session.checkpoint import read_blobs, write_blobs
 from network.federation import Federation, koncord
 
 pytestmark = pytest.mark.network
@@ -18,7 +18,7 @@ EVIL = """\
 import sys
 if "koncord.network.clientapp" in sys.orig_argv:
     from pathlib import Path
-    import koncord.federate.flower.answering as answering
+    import koncord.network.flower.answering as answering
     from flwr.app import ConfigRecord, RecordDict
     honest = answering.replied
 

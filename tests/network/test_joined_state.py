@@ -8,7 +8,7 @@ import pytest
 
 from koncord.cli import main
 from koncord.network.places import Invitation
-from koncord.network.site import SiteFolder, sole_owner
+from koncord.network.sitefolder import SiteFolder, sole_owner
 
 COLUMNS = ("age", "stay", "pain")
 BUDGET = ("--epsilon", "2", "--delta", "1e-6", "--bound", "10")

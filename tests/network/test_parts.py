@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from koncord.errors import KoncordError
-from koncord.federate.flower.frames import as_frame, from_frame
-from koncord.federate.flower.programs import QUIET, environment
 from koncord.network.certificates import certificate, site_key, write_authority
+from koncord.network.flower.frames import as_frame, from_frame
+from koncord.network.flower.programs import QUIET, environment
 from koncord.network.places import Coordinator, Invitation, check_host, check_port, check_site_name
 from koncord.network.processes import Program, start_time, wait_until
 from koncord.network.proxy import nginx, write_config

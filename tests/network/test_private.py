@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from koncord.federate.ledger import read_ledger
+from koncord.protocol.ledger import read_ledger
 from network.federation import ROWS, Federation, koncord
 from network.pace import waits
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from koncord.federate.flower.programs import environment, program, write_connection
 from koncord.network.certificates import site_key, write_authority
+from koncord.network.flower.programs import environment, program, write_connection
 from koncord.network.places import Invitation
 from koncord.network.proxy import CARRIES, FLEET
 from network.federation import SITES, Command, assert_same_model, descendants, koncord
@@ -383,8 +383,8 @@ def test_a_run_goes_on_without_a_site_that_is_killed(federation):
 RUBBISH = """\
 import sys
 if "koncord.network.clientapp" in sys.orig_argv:
-    import koncord.network.site
-    koncord.network.site.answer = lambda folder, run, exchange, method, messages: ([b"\\xff" * 99] * len(messages), [])
+    from koncord.network import sitefolder
+    sitefolder.answer = lambda folder, run, exchange, method, messages: ([b"\\xff" * 99] * len(messages), [])
 """
 
 

@@ -20,20 +20,11 @@ from koncord.errors import (
     UnknownMethod,
 )
 from koncord.estimate.named import estimator_named
-from koncord.federate import setup
-from koncord.federate.checkpoint import read_blobs
-from koncord.federate.inprocess import InProcess
-from koncord.federate.ledger import read_ledger
-from koncord.federate.packed import Carried, PackedLink
-from koncord.federate.private import Budget
-from koncord.federate.site import Site
-from koncord.federate.wire import pack
-from koncord.model.clustering import run_federation
 from koncord.model.globalmodel import GlobalModel
 from koncord.network import method as methods
+from koncord.network.dryrun import Rehearsal
 from koncord.network.places import Invitation
-from koncord.network.rehearsal import Rehearsal
-from koncord.network.site import (
+from koncord.network.sitefolder import (
     SiteFolder,
     aggregators,
     answer,
@@ -42,7 +33,16 @@ from koncord.network.site import (
     table_digest,
     told_seconds,
 )
+from koncord.privacy.budget import Budget
+from koncord.protocol import setup
+from koncord.protocol.ledger import read_ledger
+from koncord.protocol.wire import pack
 from koncord.report.federation import notes_of
+from koncord.session.checkpoint import read_blobs
+from koncord.session.federation import run_federation
+from koncord.session.inprocess import InProcess
+from koncord.session.site import Site
+from koncord.session.transport import Carried, PackedLink
 
 NAMES = ("north", "south")
 COLUMNS = ("age", "stay", "pain")
@@ -259,7 +259,7 @@ def test_how_long_an_answer_took_is_told_in_whole_seconds_and_beside_a_budget_no
 
 def replied_to(folder, asked):
     """What leaves a site for a record, through the function that Flower calls."""
-    answering = pytest.importorskip("koncord.federate.flower.answering")
+    answering = pytest.importorskip("koncord.network.flower.answering")
     from flwr.app import ConfigRecord, RecordDict
 
     content = RecordDict({"koncord": ConfigRecord(asked)})

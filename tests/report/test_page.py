@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from koncord.federate.inprocess import Departure
-from koncord.federate.link import Sent
 from koncord.model.globalmodel import GlobalModel
+from koncord.protocol.departures import Departure
+from koncord.protocol.schema import Sent
 from koncord.report.page import HEADINGS, page, write_page
-from koncord.report.runrecord import RunRecord, Truth
 from koncord.report.style import CSS
+from koncord.runs.record import RunRecord, Truth
 
 SITES = ("<b>north</b> & co", "south", "west")
 VOID = {"meta", "link"}

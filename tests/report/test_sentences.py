@@ -15,13 +15,13 @@ from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, Known
 from koncord.cli import fit
 from koncord.cli import run_ as cli_run
 from koncord.data.files import Table
-from koncord.federate.inprocess import InProcess
-from koncord.federate.packed import Carried
-from koncord.federate.private import Budget
-from koncord.federate.site import Site
-from koncord.model.clustering import run_federation
+from koncord.privacy.budget import Budget
 from koncord.report.federation import as_text
 from koncord.report.page import page
+from koncord.session.federation import run_federation
+from koncord.session.inprocess import InProcess
+from koncord.session.site import Site
+from koncord.session.transport import Carried
 
 CENTERS = 10.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
 COLUMNS = ("x", "y", "z")

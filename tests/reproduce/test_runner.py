@@ -14,11 +14,11 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 import koncord
+from koncord.aggregate.fedgem import UPSILONS
 from koncord.data import load, partition
 from koncord.errors import KoncordError
 from koncord.estimate.asm import GRID
 from koncord.estimate.search import combinations
-from koncord.federate.fedgem import UPSILONS
 from koncord.reproduce import runner, synthetic
 from koncord.reproduce.protocol import QUARTER_SEED, SETS
 from koncord.reproduce.rows import Row, Run

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import koncord
-from koncord._disk import FULL
+from koncord._files import FULL
 from koncord._text import showable
 from koncord.cli import demo, embed, estimate, fit, invite, join, ledger, partition, predict, report, reproduce, serve
 from koncord.cli import run as run_

@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> None:
 
     import koncord
     from koncord.report.federation import as_text
-    from koncord.report.runfolder import MODEL, PAGE, check_folder, whole_folder, write_run
-    from koncord.report.runrecord import Truth
+    from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
+    from koncord.runs.record import Truth
 
     target = check_folder("--out", args.out, replaces=is_own(args.out))
     with ProgressBar() as bar, reporting(bar):
@@ -120,7 +120,7 @@ def own_command() -> str:
 
 def is_own(folder: Path) -> bool:
     """Whether a demo wrote the folder, so that the next one may replace it."""
-    from koncord.report.runfolder import LABELS, MODEL, PAGE, RECORD
+    from koncord.runs.folder import LABELS, MODEL, PAGE, RECORD
 
     return folder.is_dir() and {path.name for path in folder.iterdir()} == {MODEL, PAGE, RECORD, LABELS, SITES}
 

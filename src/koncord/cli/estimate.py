@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
         fitted = estimator.fit(table.X)
         null_test = None
         if args.null_test:
-            from koncord.federate.nulltest import against_one_gaussian
+            from koncord.aggregate.consensus.nulltest import against_one_gaussian
 
             report(1.0, "testing against one Gaussian")
             null_test = against_one_gaussian(table.X, args.seed)

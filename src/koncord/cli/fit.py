@@ -30,13 +30,13 @@ from koncord.cli.options import (
 )
 from koncord.cli.output import as_json, record_of
 from koncord.cli.progress import ProgressBar
-from koncord.federate.floor import DEFAULT_MIN_REPORT
+from koncord.protocol.floor import DEFAULT_MIN_REPORT
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
-    from koncord.federate.private import Budget
     from koncord.model.globalmodel import GlobalModel
-    from koncord.report.runrecord import RunRecord
+    from koncord.privacy.budget import Budget
+    from koncord.runs.record import RunRecord
 
 NAME = "fit"
 SUMMARY = "clusters over several sites, one file each, with no counts and no pooled rows"
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.notes import notes_on
     from koncord.report.federation import as_record, as_text
-    from koncord.report.runfolder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
+    from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
 
     target = check_folder("--out", args.out, replaces=args.force, keeps=[Path(file) for file in args.files])
     with ProgressBar() as bar, reporting(bar):
@@ -204,10 +204,11 @@ def federate(
     With `ledgers`, every site appends to a ledger of its own in that folder.
     """
     from koncord._threads import one_thread
-    from koncord.federate.inprocess import InProcess
-    from koncord.federate.ledger import Ledger, ledger_file
-    from koncord.federate.site import Site
-    from koncord.model.clustering import run_federation, settings_of
+    from koncord.clustering import settings_of
+    from koncord.protocol.ledger import Ledger, ledger_file
+    from koncord.session.federation import run_federation
+    from koncord.session.inprocess import InProcess
+    from koncord.session.site import Site
 
     began = perf_counter()
     run_name = started.isoformat(timespec="seconds")

@@ -82,8 +82,8 @@ def registered(place: "Coordinator", site: str) -> tuple[int, str]:
     """Flower's number of the site's new key, and its private half."""
     from tempfile import TemporaryDirectory
 
-    from koncord.federate.flower.programs import SUPERLINK, call
     from koncord.network.certificates import site_key
+    from koncord.network.flower.programs import SUPERLINK, call
 
     private, public = site_key()
     with TemporaryDirectory() as folder:

@@ -29,8 +29,8 @@ from koncord.cli.output import as_json
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
-    from koncord.federate.private import Budget
     from koncord.network.places import Invitation
+    from koncord.privacy.budget import Budget
 
 NAME = "join"
 SUMMARY = "take part, as a site, in the federations of a coordinator, until Ctrl-C"
@@ -150,11 +150,11 @@ def check_methods(args: argparse.Namespace) -> None:
 
 
 def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
-    from koncord.data.files import counted
+    from koncord._words import counted
     from koncord.network.joining import stay_joined
     from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
-    from koncord.network.site import SiteFolder, sole_owner
+    from koncord.network.sitefolder import SiteFolder, sole_owner
 
     folder = args.state or Path(f"koncord-site-{invitation.site}")
     if not folder.resolve().parent.is_dir():
@@ -198,10 +198,10 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
 def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
     """A federation of this site alone, in this process, and all that left it."""
     from koncord._threads import one_thread
-    from koncord.federate.site import Site
-    from koncord.model.clustering import run_federation
-    from koncord.network.rehearsal import Rehearsal
-    from koncord.report.tables import text_table
+    from koncord._words import text_table
+    from koncord.network.dryrun import Rehearsal
+    from koncord.session.federation import run_federation
+    from koncord.session.site import Site
 
     aggregator = aggregator_of(args)
     site = Site(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from koncord.cli.output import as_json
 
 if TYPE_CHECKING:
-    from koncord.federate.ledger import Entry
+    from koncord.protocol.ledger import Entry
 
 NAME = "ledger"
 SUMMARY = "what left a site, message by message"
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from koncord.federate.ledger import ledger_files, read_ledger
+    from koncord.protocol.ledger import ledger_files, read_ledger
 
     entries = [entry for path in ledger_files(args.path) for entry in read_ledger(path)]
     print(as_json(as_record(entries)) if args.json else as_text(entries))
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
 def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
     """For a machine."""
-    from koncord.federate.ledger import spent_by_run
+    from koncord.protocol.ledger import spent_by_run
 
     return {
         "messages": [
@@ -81,8 +81,7 @@ def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
 
 def as_text(entries: "Sequence[Entry]") -> str:
     """For a person."""
-    from koncord.data.files import counted
-    from koncord.report.tables import text_table
+    from koncord._words import counted, text_table
 
     has_budget = any(entry.epsilon is not None for entry in entries)
     messages = text_table(
@@ -122,14 +121,14 @@ def n_refused(entries: "Sequence[Entry]") -> int:
 
 
 def refusals(entries: "Sequence[Entry]") -> str:
-    from koncord.data.files import counted
+    from koncord._words import counted
 
     return f", {counted(n_refused(entries), 'refusal')}" if n_refused(entries) else ""
 
 
 def spent(entries: "Sequence[Entry]") -> str:
     """What a site has spent of its privacy budgets: in the last run that had one, and in all of these."""
-    from koncord.federate.ledger import spent_by_run
+    from koncord.protocol.ledger import spent_by_run
 
     runs = spent_by_run(entries, entries[-1].site)
     if not runs:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord.errors import DisclosureRefused
-from koncord.federate.floor import DEFAULT_MIN_REPORT
+from koncord.protocol.floor import DEFAULT_MIN_REPORT
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
-    from koncord.federate.private import Budget
+    from koncord.privacy.budget import Budget
     from koncord.types import FloatArray
 
 ESTIMATORS = ("asm", "asm-identity", "xmeans", "gmeans", "dpgmm")
@@ -139,7 +139,7 @@ def budget_of(args: argparse.Namespace) -> "Budget | None":
     missing = [flag(name) for name in ("epsilon", "delta", "bound") if name not in given]
     if missing:
         raise ValueError(f"A privacy budget needs --epsilon, --delta and --bound; {' and '.join(missing)} not given.")
-    from koncord.federate.private import Budget
+    from koncord.privacy.budget import Budget
 
     return Budget(**given)
 

@@ -10,11 +10,11 @@ from tempfile import NamedTemporaryFile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from koncord._disk import writing
+from koncord._files import writing
 
 if TYPE_CHECKING:
-    from koncord.federate.packed import PackedLink
-    from koncord.report.runrecord import RunRecord
+    from koncord.runs.record import RunRecord
+    from koncord.session.transport import PackedLink
 
 
 def as_json(record: Mapping[str, Any]) -> str:
@@ -40,8 +40,8 @@ def plain(value: Any) -> Any:
 
 def record_of(link: "PackedLink", method: Any, /, *, began: float, **told: Any) -> "RunRecord":
     """The record of a federation over `link` by the aggregator `method`, from the clock's `began` until now."""
-    from koncord.federate import setup
-    from koncord.report.runrecord import RunRecord
+    from koncord.protocol import setup
+    from koncord.runs.record import RunRecord
 
     return RunRecord(
         seconds=round(perf_counter() - began, 6),

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--clients must be at least 2; got {args.clients}.")
     from koncord.data.labelled import check_classes, read_labelled
     from koncord.data.partitions import partition
-    from koncord.report.runfolder import check_folder, whole_folder
+    from koncord.runs.folder import check_folder, whole_folder
 
     target = check_folder("--out", args.out, replaces=args.force, keeps=[args.file])
     with ProgressBar() as bar, reporting(bar):
@@ -131,9 +131,8 @@ def files_of(folder: Path, parts: "dict[str, IntArray]", labelled: "LabelledTabl
 
 
 def as_text(record: dict[str, Any], folder: Path, suffix: str) -> str:
-    from koncord.data.files import counted, joined
+    from koncord._words import counted, joined, text_table
     from koncord.data.partitions import SMALLEST_CLIENT
-    from koncord.report.tables import text_table
 
     sites = record["sites"]
     small = [site for site, held in sites.items() if held["rows"] < SMALLEST_CLIENT]

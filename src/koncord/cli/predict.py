@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_output_file("--out", args.out, ".csv")
     from koncord.model.globalmodel import GlobalModel
-    from koncord.report.assignments import as_counts_text, as_csv, as_record, assign
-    from koncord.report.runfolder import model_file
+    from koncord.runs.assignments import as_counts_text, as_csv, as_record, assign
+    from koncord.runs.folder import model_file
 
     with ProgressBar() as bar, reporting(bar):
         model = GlobalModel.load(model_file(args.model))

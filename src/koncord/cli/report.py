@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.folder.is_dir():
         raise ValueError(f"'{args.folder}' is not a folder; name the one that koncord fit wrote.")
     from koncord.report.federation import headline
-    from koncord.report.runfolder import PAGE, write_report
+    from koncord.runs.folder import PAGE, write_report
 
     model = write_report(args.folder)
     page = str(args.folder / PAGE)

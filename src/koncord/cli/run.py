@@ -25,10 +25,10 @@ from koncord.cli.output import as_json, record_of
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
-    from koncord.federate.packed import PackedLink
     from koncord.model.globalmodel import GlobalModel
     from koncord.network.places import Coordinator
-    from koncord.report.runrecord import RunRecord
+    from koncord.runs.record import RunRecord
+    from koncord.session.transport import PackedLink
 
 NAME = "run"
 SUMMARY = "run a federation over the sites that joined"
@@ -183,9 +183,9 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
     import json
     from secrets import token_hex
 
+    from koncord._files import write_private
     from koncord.errors import KoncordError
-    from koncord.network.files import write_private
-    from koncord.report.runfolder import check_folder
+    from koncord.runs.folder import check_folder
 
     target = check_folder("--out", args.out, replaces=False)
     invited = place.sites()
@@ -264,9 +264,9 @@ def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """
     import json
 
+    from koncord._files import write_private
     from koncord.errors import KoncordError
-    from koncord.federate.checkpoint import FileJournal
-    from koncord.network.files import write_private
+    from koncord.session.checkpoint import FileJournal
 
     unknown = [site for site in args.without or () if site not in settings["sites"]]
     if unknown:
@@ -301,18 +301,19 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     import json
     from tempfile import TemporaryDirectory
 
+    from koncord._files import write_private
     from koncord._threads import one_thread
+    from koncord.clustering import settings_of
     from koncord.errors import KoncordError
     from koncord.estimate.named import estimator_named
-    from koncord.federate.checkpoint import FileJournal
-    from koncord.federate.flower.link import Relay
-    from koncord.model.clustering import run_federation, settings_of
     from koncord.network import method as methods
-    from koncord.network.files import write_private
+    from koncord.network.flower.link import Relay
     from koncord.network.processes import say
-    from koncord.network.watching import Watched
+    from koncord.network.watch import Watched
     from koncord.report.federation import as_record, as_text
-    from koncord.report.runfolder import MODEL, PAGE, RECORD, write_report
+    from koncord.runs.folder import MODEL, PAGE, RECORD, write_report
+    from koncord.session.checkpoint import FileJournal
+    from koncord.session.federation import run_federation
 
     began = perf_counter()
     aggregator = aggregator_of(args)

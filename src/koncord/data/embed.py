@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from koncord._extras import require
 from koncord._progress import report
 from koncord._validation import check_count
-from koncord.data.files import NUMBERS, counted, listed, shown, suggestion, without_pickle
+from koncord._words import counted, listed
+from koncord.data.files import NUMBERS, shown, suggestion, without_pickle
 from koncord.errors import KoncordError, TableArgumentError, TableError
 
 Images = NDArray[Any]

@@ -22,6 +22,7 @@ import numpy as np
 
 from koncord._text import is_showable
 from koncord._validation import LARGEST_VALUE
+from koncord._words import counted, joined, listed
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -38,7 +39,6 @@ LARGEST_EXACT = 2**53  # below, a float tells any two integers apart
 # A number whose comma, if it has one, is decimal, or stands between thousands; "1,234" is either.
 DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d*)?([eE][+-]?\d+)?")
 THOUSANDS_COMMA = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d*)?([eE][+-]?\d+)?")
-MOST_LISTED = 8
 MOST_DROPPED = 20
 LONGEST_VALUE_SHOWN = 40
 # In a cell of a header a person breaks the line where a space would be.
@@ -598,21 +598,6 @@ def shortened(text: str) -> str:
 
 def numbered(n: int) -> list[str]:
     return [f"x{at}" for at in range(n)]
-
-
-def counted(n: int, thing: str, things: str | None = None) -> str:
-    return f"{n:,} {thing if n == 1 else things or thing + 's'}"
-
-
-def listed(names: Sequence[str], last: str = "and") -> str:
-    return joined([repr(name) for name in names], last)
-
-
-def joined(items: Sequence[str], last: str = "and") -> str:
-    """A list as in prose, cut short where it would not end."""
-    if len(items) > MOST_LISTED:
-        items = [*items[: MOST_LISTED - 1], f"{len(items) - MOST_LISTED + 1} more"]
-    return f" {last} ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
 def way_around(bad: Collection[str], columns: Collection[str]) -> str:

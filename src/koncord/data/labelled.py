@@ -8,18 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from koncord.data.files import (
-    as_table_error,
-    choose_columns,
-    counted,
-    csv_layout,
-    is_missing,
-    is_number,
-    joined,
-    listed,
-    read_table,
-    shown,
-)
+from koncord._words import counted, joined, listed
+from koncord.data.files import as_table_error, choose_columns, csv_layout, is_missing, is_number, read_table, shown
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import IntArray
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koncord.data.files import LARGEST_EXACT, Table, counted, drop_option, is_constant
+from koncord._words import counted
+from koncord.data.files import LARGEST_EXACT, Table, drop_option, is_constant
 from koncord.types import FloatArray
 
 # Names of a column that nobody named: by koncord, by pandas, by pandas once more.

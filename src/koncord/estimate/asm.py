@@ -21,8 +21,8 @@ from koncord._validation import check_count, check_magnitude, check_number, chec
 from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.estimate.search import Candidate, best_of, n_held_out, split_rows
-from koncord.estimate.silhouette import HeldOut
-from koncord.estimate.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, components_of
+from koncord.kernels.silhouette import HeldOut
+from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, components_of
 from koncord.types import Components, FloatArray, IntArray
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.

@@ -21,7 +21,7 @@ from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
 from koncord.estimate.kmeans import unit_rows
 from koncord.estimate.mixture import SphericalMixtureMixin
-from koncord.estimate.silhouette import nearest
+from koncord.kernels.assign import nearest
 from koncord.types import FloatArray, IntArray
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.

@@ -9,15 +9,14 @@ from math import log
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 from sklearn.cluster import kmeans_plusplus
 
 from koncord._progress import report
 from koncord._random import draw_seed
 from koncord.estimate.asm import floored
 from koncord.estimate.mixture import SphericalMixtureMixin
-from koncord.estimate.silhouette import nearest
-from koncord.estimate.splitting import ROUNDING
+from koncord.kernels.assign import nearest, sums_by_label
+from koncord.kernels.splitting import ROUNDING
 from koncord.types import BoolArray, Components, FloatArray, IntArray
 
 # Lloyd steps of one run; a run that stops at any tolerance in use takes far fewer.
@@ -26,8 +25,6 @@ MAX_STEPS = 300
 BLOCK_FLOATS = 1 << 16
 # Runs that end in the same partition differ by no more than this share of their cost.
 SAME_COST = 1e-9
-# Up to this many entries a dense matrix of rows by labels costs less than making a sparse one.
-SMALL_MEMBERSHIP = 1 << 13
 
 
 class PartitionMixin(SphericalMixtureMixin):
@@ -165,19 +162,6 @@ def means_of(X: FloatArray, labels: IntArray) -> FloatArray:
     """Mean of the rows of every label 0 .. k-1, (k, n_features)."""
     counts = np.bincount(labels)
     return sums_by_label(X, labels, len(counts)) / counts[:, None]
-
-
-def sums_by_label(X: FloatArray, labels: IntArray, k: int, weights: FloatArray | None = None) -> FloatArray:
-    """(Weighted) sum of the rows of each of k labels, (k, n_features)."""
-    n = len(X)
-    values = np.ones(n) if weights is None else weights
-    if n * k <= SMALL_MEMBERSHIP:
-        membership = np.zeros((k, n))
-        membership[labels, np.arange(n)] = values
-        sums: FloatArray = membership @ X
-    else:
-        sums = np.asarray(csr_array((values, labels, np.arange(n + 1)), shape=(n, k)).T @ X)
-    return sums
 
 
 def components_of(X: FloatArray, labels: IntArray) -> Components:

@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from koncord.estimate.silhouette import nearest
+from koncord.kernels.assign import nearest
 from koncord.types import FloatArray, IntArray
 
 

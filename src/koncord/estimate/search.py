@@ -15,7 +15,7 @@ from koncord._random import RandomState, as_generator, draw_seed, seeded
 from koncord._threads import one_thread
 from koncord._validation import check_number
 from koncord.estimate.base import labels_of, n_components_of
-from koncord.estimate.silhouette import HeldOut
+from koncord.kernels.silhouette import HeldOut
 from koncord.types import FloatArray, IntArray
 
 

@@ -28,7 +28,7 @@ from koncord._random import RandomState, as_generator
 from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
 from koncord.estimate.kmeans import PartitionMixin, components_of, grow, seed_centers, seed_halves, two_means, unit_rows
-from koncord.estimate.splitting import VARIANCE_FLOOR
+from koncord.kernels.splitting import VARIANCE_FLOOR
 from koncord.types import FloatArray, IntArray
 
 # What the paper ran: pyclustering, which cannot answer one cluster.

@@ -19,9 +19,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from koncord._disk import writing
+from koncord._files import writing
 from koncord.errors import ModelFileError
-from koncord.estimate.silhouette import nearest
+from koncord.kernels.assign import nearest
 from koncord.types import FloatArray, IntArray
 
 FORMAT = "koncord-global-model"

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from koncord._files import write_private
 from koncord.errors import KoncordError
-from koncord.network.files import write_private
 
 VALID_FOR = timedelta(days=3650)
 CLOCKS_DIFFER = timedelta(days=1)  # a site whose clock is behind accepts a certificate of today

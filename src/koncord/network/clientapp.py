@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from koncord.errors import KoncordError
-from koncord.federate.flower.answering import load, run_instead
-from koncord.federate.flower.tasks import next_task
-from koncord.federate.private.budget import rho_of
+from koncord.network.flower.answering import load, run_instead
+from koncord.network.flower.tasks import next_task
 from koncord.network.places import RUNTIME
-from koncord.network.site import SiteFolder, answer
+from koncord.network.sitefolder import SiteFolder, answer
+from koncord.privacy.budget import rho_of
 
 ERROR_LEAVES_WITHIN = 5.0  # seconds; the SuperNode looks for a reply every half second
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_bytes
 
+from koncord._files import write_private
 from koncord.errors import KoncordError
-from koncord.federate.flower.programs import SECRET, environment, supernode_command, write_supernode
 from koncord.network.certificates import check_not_expired, write_authority
-from koncord.network.files import write_private
+from koncord.network.flower.programs import SECRET, environment, supernode_command, write_supernode
 from koncord.network.places import RUNTIME, Invitation
 from koncord.network.processes import Program, say
 from koncord.network.serving import EXPIRED, free_port, problem_of

@@ -14,8 +14,8 @@ from sklearn.base import clone
 import koncord
 from koncord._random import seeded
 from koncord._threads import one_thread
+from koncord.aggregate.base import Aggregator
 from koncord.estimate.named import estimator_named
-from koncord.federate.link import Aggregator
 
 LONGEST = 10_000  # characters
 # A method with more rounds than this must be named by the owner of a site: each round tells more.

@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
+from koncord._files import write_private
 from koncord.errors import KoncordError
-from koncord.network.files import write_private
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
 VERSION = 1

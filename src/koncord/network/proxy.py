@@ -7,7 +7,7 @@ from pathlib import Path
 from pwd import getpwuid
 
 from koncord.errors import KoncordError
-from koncord.federate.limits import LARGEST_ANSWER
+from koncord.protocol.schema import LARGEST_ANSWER
 
 # What a Flower SuperNode with a registered key calls. Whoever reaches /v1/control or /v1/runtime could register keys
 # and start programs.

@@ -11,7 +11,7 @@ from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
 from koncord.errors import KoncordError
-from koncord.federate.flower.programs import environment, superlink_command, write_connection
+from koncord.network.flower.programs import environment, superlink_command, write_connection
 from koncord.network.places import Coordinator
 from koncord.network.processes import Program, wait_until
 from koncord.network.proxy import nginx, write_config

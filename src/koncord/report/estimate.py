@@ -7,12 +7,13 @@ from pathlib import PurePath
 from typing import Any
 
 import koncord
-from koncord.data.files import Table, counted, joined
+from koncord._words import counted, joined
+from koncord.aggregate.consensus.nulltest import NullTest
+from koncord.data.files import Table
 from koncord.estimate.asm import CLEAR_SILHOUETTE, HOLDOUT
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import Candidate, best_of, n_held_out
-from koncord.estimate.silhouette import MAX_SCORED
-from koncord.federate.nulltest import NullTest
+from koncord.kernels.silhouette import MAX_SCORED
 from koncord.report.tables import ComponentRow, component_rows, components_text, count_rows, counts_text
 from koncord.types import FloatArray, IntArray
 

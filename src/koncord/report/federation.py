@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from koncord.data.files import counted
+from koncord._words import counted, text_table
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.conditions import NOT_TOLD, floor_of, is_all_private, private_sites, silent_sites
-from koncord.report.runrecord import RunRecord
-from koncord.report.tables import text_table
+from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
 
 # Columns named as those that set a cluster apart.

@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from sklearn.decomposition import PCA
 
-from koncord.data.files import counted
+from koncord._words import counted
 from koncord.estimate.search import Candidate, best_of
 from koncord.report.tables import count_rows
 from koncord.types import BoolArray, FloatArray, IntArray

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from koncord._disk import writing
-from koncord.data.files import counted
+from koncord._files import writing
+from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.choice import choice
 from koncord.report.conditions import (
@@ -54,8 +54,8 @@ from koncord.report.markup import (
     text,
 )
 from koncord.report.parametermap import color, parameter_map, plane_of
-from koncord.report.runrecord import RunRecord
 from koncord.report.style import CSS
+from koncord.runs.record import RunRecord
 
 # The darkest shade of a cell: text on it keeps its contrast, light and dark.
 DARKEST = 0.45

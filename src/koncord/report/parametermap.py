@@ -6,7 +6,7 @@ from math import cos, pi, sin
 
 import numpy as np
 
-from koncord.data.files import counted
+from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.conditions import has_leaves
 from koncord.report.markup import tag, text

@@ -7,6 +7,7 @@ from math import isnan
 import numpy as np
 
 from koncord import theory
+from koncord._words import text_table
 from koncord.estimate.search import Candidate, best_of
 from koncord.types import FloatArray, IntArray
 
@@ -107,19 +108,3 @@ def counts_text(rows: Sequence[CountRow]) -> str:
         ],
     )
     return table if len(shown) == len(rows) else f"{table}\n  and {len(rows) - len(shown)} with lower silhouettes"
-
-
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned to the right, two spaces apart; the last one, for remarks, to the left.
-
-    >>> print(text_table(("K", "rows", ""), [("2", "1,000", ""), ("13", "7", "small")]))
-       K   rows
-       2  1,000
-      13      7  small
-    """
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = []
-    for line in (header, *rows):
-        cells = [cell.rjust(width) for cell, width in zip(line[:-1], widths, strict=False)]
-        lines.append(("  " + "  ".join([*cells, line[-1]])).rstrip())
-    return "\n".join(lines)

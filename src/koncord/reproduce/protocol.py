@@ -7,6 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from koncord.aggregate.afcl import AFCL
+from koncord.aggregate.base import Aggregator
+from koncord.aggregate.fedkmeans import FedKMeans
+from koncord.aggregate.ffcm import FFCM
+from koncord.aggregate.kfed import KFed
+from koncord.aggregate.spahm import SPAHM
 from koncord.estimate import asm, dpgmm, gmeans, xmeans
 from koncord.estimate.asm import ASM, MNIST_MERGE_FACTORS
 from koncord.estimate.dpgmm import DPGMM
@@ -14,12 +20,6 @@ from koncord.estimate.gmeans import GMeans
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import LabelFreeSearch
 from koncord.estimate.xmeans import XMeans
-from koncord.federate.afcl import AFCL
-from koncord.federate.fedkmeans import FedKMeans
-from koncord.federate.ffcm import FFCM
-from koncord.federate.kfed import KFed
-from koncord.federate.link import Aggregator
-from koncord.federate.spahm import SPAHM
 
 EVALUATION_SEEDS = tuple(range(42, 52))
 TUNING_SEEDS = (1000, 1001)

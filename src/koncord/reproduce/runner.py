@@ -17,6 +17,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from koncord._threads import one_thread
+from koncord.aggregate.base import Aggregator, Outcome, Server
+from koncord.aggregate.fedgem import FedGEM, centers_of
+from koncord.clustering import FederatedClustering
 from koncord.data.datasets import load
 from koncord.data.partitions import partition
 from koncord.errors import KoncordError
@@ -26,12 +29,10 @@ from koncord.estimate.dpgmm import DPGMM
 from koncord.estimate.gmeans import GMeans
 from koncord.estimate.merging import merge
 from koncord.estimate.search import Candidate, combinations, split_rows
-from koncord.estimate.silhouette import HeldOut, nearest
-from koncord.estimate.splitting import SplitForest, components_of
 from koncord.estimate.xmeans import XMeans
-from koncord.federate.fedgem import FedGEM, centers_of
-from koncord.federate.link import Aggregator, Outcome, Server
-from koncord.model.clustering import FederatedClustering
+from koncord.kernels.assign import nearest
+from koncord.kernels.silhouette import HeldOut
+from koncord.kernels.splitting import SplitForest, components_of
 from koncord.reproduce import synthetic
 from koncord.reproduce.protocol import (
     POOLED_HOLDOUT,

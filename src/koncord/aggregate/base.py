@@ -1,0 +1,125 @@
+"""What an aggregator is, and the loop that runs one over any link.
+
+An aggregator is messages, pure client steps, and the server's side of the conversation. The server's side is a
+generator: it yields what goes down (one message for all, one for each client, or several of these in a `Batch`),
+receives the replies by client, and returns an `Outcome`. It reads as the algorithm, and a run can be repeated from its
+recorded replies alone. A client may be missing from the replies: the server goes on with those that answered.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from koncord._validation import name_of
+from koncord.protocol.schema import Sent
+from koncord.types import FloatArray, IntArray, LocalEstimate
+
+Message = Any
+Replies = Mapping[str, Any]
+Server = Generator[Message | Mapping[str, Message], Any, "Outcome"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """What a client step may read: it never leaves the client."""
+
+    X: FloatArray  # (n_samples, n_features), scaled as agreed
+    estimate: LocalEstimate  # phase 1
+    stream: tuple[int, ...]  # names the random stream of this client in this round
+    min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The random stream, made when it is first drawn from: most steps draw nothing."""
+        return np.random.default_rng(self.stream)
+
+
+# A client step takes what the client holds, its state (None before its first step) and the server's message; it
+# returns the new state, itself a record that the codec can pack, and the reply.
+ClientStep = Callable[[Local, Any, Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the server knows at the end."""
+
+    centers: FloatArray  # (global_k, n_features)
+    groups: Mapping[
+        str, IntArray
+    ]  # global cluster of each local component, by client; empty where there is no such map
+    components: Mapping[str, FloatArray] = field(default_factory=dict)  # final means of what each client sent
+    info: Mapping[str, Any] = field(default_factory=dict)  # for readers only: JSON values, nothing depends on them
+
+
+class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of the aggregators: parameters stored as given, checked when the server starts."""
+
+    name: ClassVar[str]
+    sends: ClassVar[tuple[Sent, ...]]
+    client_steps: ClassVar[Mapping[type[Any], ClientStep]]  # by the server's message; the reply type is its return type
+    replies: ClassVar[tuple[type[Any], ...]]
+    most_parts: ClassVar[int] = 1  # messages that a client gets in one exchange at most
+
+    def for_run(self, *, min_report: int | None, min_support: int) -> "Aggregator":
+        """This aggregator under what the run has decided; one that has no use for it stays as it is.
+
+        `min_report` is the floor of all sites, None where each has one of its own that the server does not know;
+        `min_support` is how many sites a cluster needs.
+        """
+        return self
+
+    @property
+    def support(self) -> int:
+        """Sites that a cluster needs to count for the aggregator itself; 1 asks for nothing."""
+        return 1
+
+    @abstractmethod
+    def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
+        """The server's side of one federation of `clients`, in name order."""
+
+    def most_messages(self) -> Mapping[type[Any], int]:
+        """Messages of each kind that one run sends to one client at most, with these parameters.
+
+        A site answers no more of them. An aggregator with several rounds says here how many.
+        """
+        return dict.fromkeys(self.client_steps, 1)
+
+    def most_rounds(self) -> int:
+        """Rounds of one run at most: a client gets one message in each."""
+        return sum(self.most_messages().values())
+
+
+def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
+    """The aggregator itself, or the one that its class makes unless it is told otherwise."""
+    return cast(Aggregator, aggregator() if isinstance(aggregator, type) else aggregator)
+
+
+def check_is_aggregator(given: Any, *, owner: object) -> None:
+    """`TypeError` in a sentence for what is no aggregator."""
+    wanted = (
+        f"'aggregator' of {name_of(owner)} must be an aggregator such as koncord.Consensus(), derived from "
+        "koncord.aggregate.base.Aggregator; got"
+    )
+    if isinstance(given, str):
+        raise TypeError(f"{wanted} the name {given!r}.")
+    if isinstance(given, type):
+        raise TypeError(f"{wanted} the class {given.__name__}.")
+    missing = [repr(name) for name in ("name", "sends", "client_steps", "server") if not hasattr(given, name)]
+    if missing:
+        listed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        raise TypeError(f"{wanted} {type(given).__name__}, which lacks {listed}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a server yields to ask for several things in one exchange; it receives one `Replies` for each part.
+
+    Each part is a round and what goes down. A client answers all its parts or is missing from all.
+    """
+
+    parts: tuple[tuple[int, Message | Mapping[str, Message]], ...]

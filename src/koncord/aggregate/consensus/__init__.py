@@ -1,0 +1,352 @@
+"""Consensus: clients report fine leaves, the server finds how many clusters they make, rounds of sums refine these.
+
+A server can merge what a client took apart, but not take apart what a client merged. So every client describes its
+rows by the leaves of its split tree, as fine as its disclosure floor allows, and all decisions are the server's: which
+leaves belong together, of one client or of many, and how many clusters there are
+(`koncord.aggregate.consensus.choosing`).
+Rounds of sums and counts by nearest center then bring the centers to where the rows are.
+"""
+
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from koncord._validation import LARGEST_VALUE, check_count, check_number
+from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.leaves import Leaves, leaves_of, stacked
+from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_leaves, without_excess
+from koncord.errors import KoncordError
+from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
+from koncord.protocol.schema import LARGEST, Array, Number, Sent
+from koncord.protocol.setup import without_small
+from koncord.types import BoolArray, FloatArray, IntArray
+
+# With fewer leaves a site, on average, the floor hides clusters.
+FEW_LEAVES = 3
+# Times that the number of clusters is chosen anew without leaves that too few clients support.
+MOST_CHOICES = 8
+
+# --- messages ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Server to client: send the leaves of your rows."""
+
+    min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a leaf must stand for to be sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refine:
+    """Server to client: the global centers; send the sums of the rows that are nearest to each."""
+
+    centers: Annotated[FloatArray, Array("global_k", "n_features")]
+    min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a sum must stand for to be sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Client to server: count and sum of the rows nearest to each center; zeros where they are too few to be told."""
+
+    counts: Annotated[IntArray, Array("global_k", least=0, total="rows")]
+    sums: Annotated[FloatArray, Array("global_k", "n_features")]
+
+    def __post_init__(self) -> None:
+        if (np.abs(self.sums) > LARGEST_VALUE * self.counts[:, None]).any():
+            raise ValueError(f"'sums' must be 'counts' times means of at most {LARGEST_VALUE:g}.")
+
+
+# --- client steps ---
+
+
+def report(local: Local, state: None, down: Report) -> tuple[None, Leaves]:
+    return None, leaves_of(local.X, max(down.min_report, local.min_report))
+
+
+def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
+    """Sums of the rows by nearest center. A sum of few rows is withheld, and so is one that it could be told from."""
+    k = len(down.centers)
+    labels = nearest(local.X, down.centers)
+    counts = without_small(np.bincount(labels, minlength=k), max(down.min_report, local.min_report))
+    sums = sums_by_label(local.X, labels, k)
+    return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
+
+
+# --- server steps ---
+
+
+def moved(centers: FloatArray, replies: Replies, *, reach: float = inf, min_support: int = 1) -> FloatArray:
+    """Means of the rows that clients told of; a center of which nobody did stays where it is.
+
+    With a support of two or more, what is not credible does not count (see `koncord.aggregate.consensus.support`).
+    """
+    counts = np.array([up.counts for up in replies.values()])
+    sums = np.array([up.sums for up in replies.values()])
+    if min_support > 1:
+        believed = credible(counts, sums, centers, reach=reach, min_support=min_support)
+        sums = sums * (believed / np.maximum(counts, 1))[:, :, None]
+        counts = believed
+    total = counts.sum(axis=0)[:, None]
+    means: FloatArray = np.where(total > 0, sums.sum(axis=0) / np.maximum(total, 1), centers)
+    return means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Agreed:
+    """What the server made of the reports."""
+
+    choice: Choice
+    leaves: Leaves  # those that it believed
+    clients: IntArray  # (n_leaves,) of each of these: the place of its client in the order of the reports
+    believed: Mapping[str, BoolArray]  # of all leaves of each client
+
+    def rows(self) -> dict[str, IntArray]:
+        """Rows of each client by cluster, as far as the leaves tell."""
+        k = self.choice.chosen.n_clusters
+        return {
+            client: np.bincount(self.choice.labels[own], self.leaves.counts[own], minlength=k)
+            for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
+        }
+
+    def centers(self) -> FloatArray:
+        weights = self.leaves.counts.astype(float)
+        nowhere = np.zeros((self.choice.chosen.n_clusters, self.leaves.means.shape[1]))
+        return means_by_label(self.leaves.means, self.choice.labels, weights, otherwise=nowhere)
+
+    def within(self) -> float:
+        """Root mean squared distance of the rows to the center of their leaf."""
+        return float(np.sqrt(cost_of(self.leaves, self.choice.labels) / self.leaves.counts.sum()))
+
+
+class Consensus(Aggregator):
+    """Finds the global clusters, and how many there are, from leaves that every client reports.
+
+    A client sends its leaves once: count, mean and scatter of pieces of at least `min_report` rows, and along which
+    axes they are long. Whatever phase 1 found is reported but not needed. The server clusters all leaves for every K,
+    compares each clustering with what one Gaussian would give, and chooses (see
+    `koncord.aggregate.consensus.choosing`); one
+    cluster is a possible answer. Then come at most `n_rounds` rounds in which clients send counts and sums by nearest
+    center. A client with fewer than `min_report` rows reports nothing; its rows get labels all the same. A client
+    that is missing from a round is left out of that round only.
+
+    Parameters
+    ----------
+    min_report : rows that every leaf and sum a client sends stands for at least. None is 20, or the floor of the run
+        where that is more: leaves of fewer than 20 rows find clusters less well (docs/consensus.md) and tell more, so
+        they are asked for here, and the floor of the run must allow them
+    n_rounds : most rounds of refinement; 0 keeps the centers of the leaves
+    max_clusters : most clusters that are looked for
+    slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
+        is as good, and the gap statistic decides among such
+    tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
+    min_support : sites that a cluster needs leaves of to be believed; None is as many as the run asks for, 1 unless
+        told otherwise. With 2 or more, one lying site can do less harm: leaves of clusters with fewer sites are set
+        aside and the choice is made anew, no site counts for more rows than so many sites have, and sums of rows that
+        cannot be are not counted. What a single honest site holds goes too
+
+    Examples
+    --------
+    >>> import numpy as np, koncord
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: np.concatenate([rng.normal(m, 1, (80, 3)) for m in held])
+    ...          for name, held in {"north": (0, 9), "south": (9, 18), "west": (0, 18)}.items()}
+    >>> clustering = koncord.FederatedClustering(aggregator=koncord.Consensus(), random_state=0).fit(sites)
+    >>> clustering.n_clusters_
+    3
+    """
+
+    name: ClassVar[str] = "consensus"
+    sends: ClassVar[tuple[Sent, ...]] = (
+        Sent(message="Leaves", field="counts", shape="n_leaves"),
+        Sent(message="Leaves", field="means", shape="n_leaves x n_features"),
+        Sent(message="Leaves", field="scatters", shape="n_leaves"),
+        Sent(message="Leaves", field="spread", shape="n_features"),
+        Sent(message="Leaves", field="axes", shape="at most 4 x n_features"),
+        Sent(message="Sums", field="counts", shape="global_k"),
+        Sent(message="Sums", field="sums", shape="global_k x n_features"),
+    )
+    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
+    replies: ClassVar[tuple[type[Any], ...]] = (Leaves, Sums)
+
+    def __init__(
+        self,
+        min_report: int | None = None,
+        *,
+        n_rounds: int = 3,
+        max_clusters: int = 100,
+        slack: float = 0.02,
+        tol: float = 0.01,
+        min_support: int | None = None,
+    ) -> None:
+        self.min_report = min_report
+        self.n_rounds = n_rounds
+        self.max_clusters = max_clusters
+        self.slack = slack
+        self.tol = tol
+        self.min_support = min_support
+
+    def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
+        check_count("min_report", self.leaf_rows, owner=self)
+        check_count("n_rounds", self.n_rounds, owner=self, least=0)
+        check_count("max_clusters", self.max_clusters, owner=self)
+        check_number("slack", self.slack, owner=self, least=0)
+        check_number("tol", self.tol, owner=self, least=0)
+        check_count("min_support", self.support, owner=self)
+        return self._serve(n_features, rng)
+
+    @property
+    def leaf_rows(self) -> int:
+        """Rows that a leaf, and a sum, stands for at least; a site with a higher floor keeps to its own."""
+        return DEFAULT_MIN_REPORT if self.min_report is None else self.min_report
+
+    @property
+    def support(self) -> int:
+        return 1 if self.min_support is None else self.min_support
+
+    def for_run(self, *, min_report: int | None, min_support: int) -> Self:
+        """This aggregator with the floor and the support of the run; `ValueError` where its own are lower."""
+        run = {"min_report": min_report or 1, "min_support": min_support}
+        for name, of_run in run.items():
+            own = getattr(self, name)
+            if own is not None and check_count(name, own, owner=self) < of_run:
+                raise ValueError(
+                    f"'{name}' of Consensus is {own} and that of the run {of_run}, which it cannot go below; give both "
+                    f"the same, or leave it to the run: Consensus({name}=None)."
+                )
+        mine = {"min_report": self.leaf_rows, "min_support": self.support}
+        under: Self = clone(self).set_params(**{name: max(mine[name], run[name]) for name in run})
+        return under
+
+    def most_messages(self) -> Mapping[type[Any], int]:
+        return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}
+
+    def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
+        reports: dict[str, Leaves] = dict((yield Report(min_report=self.leaf_rows)))
+        if not any(len(each) for each in reports.values()):
+            raise KoncordError(
+                f"No client sent a leaf: each has fewer than {self.leaf_rows} rows, or than its floor. "
+                f"{LOWER_FLOOR} 'min_report' of Consensus (--leaf-rows) must be as small."
+            )
+        agreed = self._agreed(reports, n_features, rng)
+        choice, rows = agreed.choice, agreed.rows()
+        stable_shares = stabilities(agreed.leaves, agreed.clients, choice, rng)
+        centers, shifts = yield from self._refined(agreed, rows)
+        kept = with_rows(rows)
+        return Outcome(
+            centers=centers[kept],
+            groups={
+                client: np.where(agreed.believed[client], nearest(each.means, centers[kept]), -1)
+                for client, each in reports.items()
+            },
+            components={client: each.means for client, each in reports.items()},
+            info={
+                "choice": told(choice),
+                "stabilities": [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept],
+                "leaves": {client: len(each) for client, each in reports.items()},
+                "set_aside": set_aside(agreed),
+                "rounds": len(shifts),
+                "shifts": shifts,
+                "labels": "nearest",
+                "notes": notes(agreed, kept, self),
+            },
+        )
+
+    def _agreed(self, reports: Mapping[str, Leaves], n_features: int, rng: np.random.Generator) -> Agreed:
+        """A choice; anew without the leaves of clusters that too few clients support, as long as there are such."""
+        heard = reports if self.support == 1 else without_excess(reports, self.support)
+        believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
+        for last in reversed(range(MOST_CHOICES)):
+            kept = with_leaves(heard, believed)
+            leaves = stacked(list(kept.values()), n_features)
+            clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
+            choice = self._choose(leaves, np.bincount(clients, leaves.counts).astype(np.int64), rng)
+            weak = weak_clusters(choice.labels, clients, self.support)
+            if not weak.any() or weak.all() or not last:
+                break
+            for at, is_believed in enumerate(believed.values()):
+                is_believed[is_believed] = ~weak[choice.labels[clients == at]]
+        return Agreed(choice=choice, leaves=leaves, clients=clients, believed=believed)
+
+    def _choose(self, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> Choice:
+        return choose(leaves, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
+
+    def _refined(
+        self, agreed: Agreed, rows: dict[str, IntArray]
+    ) -> Generator[Refine, Replies, tuple[FloatArray, list[float]]]:
+        """Centers after the rounds, and how far the center that moved most moved in each.
+
+        `rows` holds what each client last told of its rows by center, and is kept up to date.
+        """
+        centers, within = agreed.centers(), agreed.within()
+        shifts: list[float] = []
+        while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
+            replies = yield Refine(centers=centers, min_report=self.leaf_rows)
+            replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
+            if not replies:
+                break
+            rows |= {client: up.counts for client, up in replies.items()}
+            before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.support)
+            gaps = centers - before
+            shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
+        return centers, shifts
+
+
+def is_trusted(believed: BoolArray | None) -> bool:
+    """Whether at least half of the leaves of a client are believed, if it sent any."""
+    return believed is None or not len(believed) or bool(believed.mean() >= 0.5)
+
+
+def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
+    """Which centers some client last told rows of: a leaf across two clusters can make a center that ends between them.
+
+    All, if nobody did.
+    """
+    kept: BoolArray = np.sum(list(rows.values()), axis=0) > 0
+    return kept if kept.any() else ~kept
+
+
+def told(choice: Choice) -> dict[str, Any]:
+    """The choice for a reader, as JSON values."""
+    return {
+        "chosen": asdict(choice.chosen),
+        "runner_up": None if choice.runner_up is None else asdict(choice.runner_up),
+        "candidates": [asdict(each) for each in choice.candidates],
+        "separation_by_chance": choice.separation_by_chance,
+        "gap_by_chance": choice.gap_by_chance,
+    }
+
+
+def set_aside(agreed: Agreed) -> dict[str, int]:
+    """Leaves that were not believed, by client; clients without are left out."""
+    unbelieved = {client: int((~believed).sum()) for client, believed in agreed.believed.items()}
+    return {client: n for client, n in unbelieved.items() if n}
+
+
+def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
+    said, chosen = [], agreed.choice.chosen.n_clusters
+    if 1 < chosen == by.max_clusters:
+        said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")
+    if len(agreed.leaves) < FEW_LEAVES * len(np.unique(agreed.clients)):
+        said.append(
+            f"Sites reported {len(agreed.leaves) / len(np.unique(agreed.clients)):.1f} leaves on average, which may "
+            f"hide clusters of few rows: leaves of fewer than {by.leaf_rows} rows, where sites allow them, would tell."
+        )
+    if not kept.all():
+        said.append(
+            f"{chosen} clusters were chosen; {int((~kept).sum())} of them held no rows that a client could tell of "
+            "after refinement, and were dropped."
+        )
+    unbelieved = set_aside(agreed)
+    if unbelieved:
+        whose = ", ".join(f"{n} of {client}" for client, n in unbelieved.items())
+        said.append(
+            f"Leaves of clusters that fewer than {by.support} sites support were set aside before the number of "
+            f"clusters was chosen: {whose}."
+        )
+    return said

@@ -1,0 +1,101 @@
+"""Cells of a private site's rows, found through noise: k-means from points drawn around the noisy mean.
+
+Every pass is one release. There are no more cells than stand out from the noise, and often more than clusters: the
+server merges what belongs together, of one site or of many.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from koncord.privacy.budget import N_PASSES
+from koncord.privacy.mechanism import Ball, Mechanism, NoisySums
+from koncord.types import BoolArray, FloatArray, IntArray
+
+# Noisy counts below so many standard deviations of their noise make no cell.
+NO_CELL = 2.0
+# Noise may move the mean of a cell by this share of the root mean squared distance of all rows to their mean.
+MOST_MOVED = 0.5
+# Radius of the ball that rows are clipped to, over their root mean squared distance to the mean, as noise told it.
+REACH = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """Parts of the rows that stand out from the noise."""
+
+    counts: IntArray  # (k,)
+    means: FloatArray  # (k, n_features)
+    scatters: FloatArray  # (k,) summed squared distances to the means, which noise has moved
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+def find_cells(mechanism: Mechanism, ball: Ball, k: int, min_report: int, rng: np.random.Generator) -> Cells:
+    """At most k cells: those whose noisy count stands out and is at least `min_report`."""
+    d = len(ball.center)
+    centers = ball.center + rng.standard_normal((k, d)) * (ball.radius / REACH / sqrt(d))
+    for _ in range(N_PASSES - 1):
+        centers = moved(centers, mechanism.cells(centers, ball), ball, rng)
+    found = mechanism.cells(centers, ball)
+    return taken(cells_of(found, ball), is_cell(found, ball, min_report))
+
+
+def moved(centers: FloatArray, found: NoisySums, ball: Ball, rng: np.random.Generator) -> FloatArray:
+    """Means of the cells that stand out from noise; the other centers go beside these, to where most scatter is."""
+    large = is_cell(found, ball, 1)
+    if not large.any():
+        return centers
+    cells = taken(cells_of(found, ball), large)
+    n_others = int((~large).sum())
+    shares = cells.scatters / cells.scatters.sum() if cells.scatters.any() else cells.counts / cells.counts.sum()
+    beside = rng.choice(len(cells), n_others, p=shares)
+    deviations = np.sqrt(cells.scatters / cells.counts / centers.shape[1])[beside]
+    drawn = cells.means[beside] + rng.standard_normal((n_others, centers.shape[1])) * deviations[:, None]
+    return np.concatenate([cells.means, drawn])
+
+
+def is_cell(found: NoisySums, ball: Ball, min_report: int) -> BoolArray:
+    """Whether a count stands out, and noise moves the mean by less than it would take to make up a cluster."""
+    moving = found.sum_noise * sqrt(found.sums.shape[1])
+    least = max(NO_CELL * found.count_noise, moving / (MOST_MOVED * ball.radius / REACH), min_report, 1)
+    large: BoolArray = found.counts >= least
+    return large
+
+
+def cells_of(found: NoisySums, ball: Ball) -> Cells:
+    """Counts, means and scatters from noisy sums; those of cells that are hardly there mean little."""
+    counts = np.maximum(found.counts, 1.0)
+    gaps = within(found.sums / counts[:, None], ball.radius)
+    # About the noisy mean, which noise has moved away from the rows: once for that, once because it lengthens the sum.
+    moved_by = found.sums.shape[1] * found.sum_noise**2 / counts
+    scatters = np.maximum(found.squares[:, 0] - counts * np.vecdot(gaps, gaps) + 2 * moved_by, 0.0)
+    return Cells(counts=np.rint(counts).astype(np.int64), means=ball.center + gaps, scatters=scatters)
+
+
+def within(gaps: FloatArray, radius: float) -> FloatArray:
+    """Vectors shortened to `radius`: no mean of rows of a ball lies outside it."""
+    lengths = np.sqrt(np.vecdot(gaps, gaps))
+    shortened: FloatArray = gaps * (radius / np.maximum(lengths, radius))[..., None]
+    return shortened
+
+
+def taken(cells: Cells, at: BoolArray) -> Cells:
+    return Cells(counts=cells.counts[at], means=cells.means[at], scatters=cells.scatters[at])
+
+
+def scaled_down(cells: Cells, most: int) -> Cells:
+    """Cells that stand for no more rows than there are."""
+    counts = at_most(cells.counts, most)
+    scatters = cells.scatters * counts / np.maximum(cells.counts, 1)
+    return taken(Cells(counts=counts, means=cells.means, scatters=scatters), counts > 0)
+
+
+def at_most(counts: Any, most: int) -> IntArray:
+    """Whole counts in the same proportions, none larger than it was, that sum to `most` or less."""
+    total = counts.sum()
+    whole: IntArray = np.floor(counts * min(1.0, most / max(total, 1))).astype(np.int64)
+    return whole

@@ -1,0 +1,214 @@
+"""Before and after any aggregator: agree on columns and scale, run phase 1, tell who holds what."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
+
+from koncord.errors import ColumnsDiffer, KoncordError
+from koncord.kernels.assign import nearest
+from koncord.kernels.silhouette import MAX_SCORED, silhouettes
+from koncord.kernels.splitting import ROUNDING
+from koncord.protocol.floor import LOWER_FLOOR
+from koncord.protocol.schema import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, Sent
+from koncord.types import FloatArray, IntArray
+
+LARGEST_SEED = 2**128
+# What a site tells of its privacy budget.
+BUDGET = ("epsilon", "delta", "bound", "center")
+
+# --- messages ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe:
+    """Server to client: say what your columns are and, as sums, where they lie."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Client to server: count, mean and summed squared deviation of every column (count, sum and sum of squares).
+
+    A client with a privacy budget tells it here.
+    """
+
+    columns: Annotated[tuple[str, ...], Names("n_features")]
+    count: Annotated[int, Number(least=0, size="rows")]
+    means: Annotated[FloatArray, Array("n_features")]
+    scatters: Annotated[FloatArray, Array("n_features", least=0, most=LARGEST_FLOAT)]
+    epsilon: Annotated[float | None, Number(least=0)] = None
+    delta: Annotated[float | None, Number(least=0, most=1)] = None
+    bound: Annotated[float | None, Number(least=0)] = None  # radius and
+    center: Annotated[float | None, Number()] = None  # center, in every column, of the ball that rows are clipped to
+
+    def __post_init__(self) -> None:
+        if not self.count and (self.means.any() or self.scatters.any()):
+            raise ValueError("'means' and 'scatters' of no rows must be 0.")
+        if len({value is None for value in self.budget.values()}) > 1:
+            raise ValueError(f"{', '.join(map(repr, BUDGET))} must be given together.")
+
+    @property
+    def budget(self) -> dict[str, float | None]:
+        """The privacy budget by the names of its parts; None each without one."""
+        return {name: getattr(self, name) for name in BUDGET}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Server to client: the scale to use and the seed of the run; estimate your local k on it."""
+
+    seed: Annotated[int, Number(least=0, most=LARGEST_SEED)]
+    columns: Annotated[tuple[str, ...], Names("n_features")]  # in the order of the means
+    means: Annotated[FloatArray, Array("n_features")]  # to subtract
+    scales: Annotated[FloatArray, Array("n_features", least=SMALLEST_FLOAT)]  # to divide by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Client to server: phase 1 is done, with this local k."""
+
+    local_k: Annotated[int, Number(least=0, size="local_k")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """Server to client: the global centers; say how many of your rows each attracts."""
+
+    centers: Annotated[FloatArray, Array("global_k", "n_features")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """Client to server: rows and their mean silhouette in each global cluster."""
+
+    counts: Annotated[IntArray, Array("global_k", least=0, total="rows")]
+    silhouettes: Annotated[
+        FloatArray, Array("global_k", least=-1, most=1, may_be_nan=True)
+    ]  # NaN where the client has no silhouette there
+    scored: Annotated[IntArray, Array("global_k", least=0, total="rows")]  # rows the silhouettes were taken over
+
+
+SENDS = (
+    Sent(message="Moments", field="columns", shape="n_features names"),
+    Sent(message="Moments", field="count", shape="1"),
+    Sent(message="Moments", field="means", shape="n_features"),
+    Sent(message="Moments", field="scatters", shape="n_features"),
+    *(Sent(message="Moments", field=name, shape="1, of a site with a privacy budget") for name in BUDGET),
+    Sent(message="Prepared", field="local_k", shape="1"),
+    Sent(message="Holdings", field="counts", shape="global_k"),
+    Sent(message="Holdings", field="silhouettes", shape="global_k"),
+    Sent(message="Holdings", field="scored", shape="global_k"),
+)
+
+# --- client steps ---
+
+
+def describe(X: FloatArray, columns: tuple[str, ...], min_report: int = 1) -> Moments:
+    """Count and sums of a table; of one with fewer than `min_report` rows the columns only."""
+    if len(X) < min_report:
+        return Moments(columns=columns, count=0, means=np.zeros(len(columns)), scatters=np.zeros(len(columns)))
+    means = X.mean(axis=0)
+    return Moments(columns=columns, count=len(X), means=means, scatters=((X - means) ** 2).sum(axis=0))
+
+
+def attribute(X: FloatArray, down: Attribute, rng: np.random.Generator, min_report: int = 1) -> Holdings:
+    """Rows and silhouettes by cluster; a count below `min_report` is 0, and a silhouette of fewer rows is left out.
+
+    So is that of a cluster whose count is withheld because a smaller one would follow from it.
+    """
+    labels = nearest(X, down.centers)
+    k = len(down.centers)
+    counts = without_small(np.bincount(labels, minlength=k), min_report)
+    rows = np.arange(len(X)) if len(X) <= MAX_SCORED else rng.choice(len(X), MAX_SCORED, replace=False)
+    values = silhouettes(squareform(pdist(X[rows])), labels[rows])
+    scored = np.bincount(labels[rows], minlength=k) if values is not None else np.zeros(k, dtype=np.int64)
+    summed = np.bincount(labels[rows], values, minlength=k) if values is not None else np.zeros(k)
+    scored = np.where((scored >= min_report) & (counts > 0), scored, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.where(scored > 0, summed / scored, np.nan)
+    return Holdings(counts=counts, silhouettes=means, scored=scored)
+
+
+def without_small(counts: IntArray, least: int) -> IntArray:
+    """Counts with those below `least` as 0, and with them the next smallest if what is left out sums to such a count.
+
+    Whoever knows the number of all rows knows the sum of what is left out.
+    """
+    is_small = counts < least
+    if 0 < counts[is_small].sum() < least and not is_small.all():
+        is_small[np.where(is_small, counts.max() + 1, counts).argmin()] = True
+    return np.where(is_small, 0, counts)
+
+
+# --- server steps ---
+
+
+def agreed_columns(moments: Mapping[str, Moments], *, common: bool = False) -> tuple[str, ...]:
+    """The columns of the first client, if every client has just these; else an error that names the difference.
+
+    With `common`, those of its columns that every client has.
+    """
+    first, *others = moments
+    columns = moments[first].columns
+    if common:
+        return common_columns(moments)
+    for client in others:
+        theirs = moments[client].columns
+        missing = [column for column in columns if column not in theirs]
+        extra = [column for column in theirs if column not in columns]
+        if missing or extra:
+            differences = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"adds {', '.join(extra)}"] * bool(extra)
+            raise ColumnsDiffer(
+                f"The columns of site {client!r} are not those of site {first!r}: it {' and '.join(differences)}. "
+                "Take what all sites share with --common-columns (in Python: common_columns=True), or name the columns "
+                "to use with --columns."
+            )
+    return columns
+
+
+def common_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
+    """The columns that every client has, in the order of the first; an error if there are none."""
+    first, *others = moments.values()
+    shared = tuple(column for column in first.columns if all(column in other.columns for other in others))
+    if not shared:
+        own = "; ".join(f"{client} has {', '.join(told.columns)}" for client, told in moments.items())
+        raise ColumnsDiffer(f"The sites share no column: {own}.")
+    return shared
+
+
+def left_out(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> dict[str, list[str]]:
+    """The columns that are not used, and the clients that have them."""
+    others = dict.fromkeys(column for told in moments.values() for column in told.columns if column not in columns)
+    return {column: [client for client, told in moments.items() if column in told.columns] for column in others}
+
+
+def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of the pooled rows, from the clients' sums; a constant column has scale 1."""
+    total = sum(m.count for m in moments.values())
+    if not total:
+        raise KoncordError(
+            f"Every site has fewer rows than it reports at least, so there is nothing to scale by. {LOWER_FLOOR}"
+        )
+    means = {client: m.means[order_of(m.columns, columns)] for client, m in moments.items()}
+    mean = np.sum([m.count * means[client] for client, m in moments.items()], axis=0) / total
+    scatter = np.sum(
+        [
+            m.scatters[order_of(m.columns, columns)] + m.count * (means[client] - mean) ** 2
+            for client, m in moments.items()
+        ],
+        axis=0,
+    )
+    deviation = np.sqrt(scatter / total)
+    rounding = ROUNDING * np.max([np.abs(own) for own in means.values()], axis=0)  # of a mean, in a constant column
+    return mean, np.where(deviation > rounding, deviation, 1.0)
+
+
+def no_scale(columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:
+    return np.zeros(len(columns)), np.ones(len(columns))
+
+
+def order_of(columns: tuple[str, ...], wanted: tuple[str, ...]) -> IntArray:
+    """Positions in `columns` of the `wanted` ones."""
+    return np.array([columns.index(column) for column in wanted], dtype=np.int64)

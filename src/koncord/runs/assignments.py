@@ -1,0 +1,102 @@
+"""Which cluster each row of a table belongs to, how far it lies from it, and which cluster comes next."""
+
+import csv
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from koncord._words import text_table
+from koncord.model.globalmodel import GlobalModel
+from koncord.types import FloatArray, IntArray
+
+# Distances held at a time: 64 MB.
+MOST_DISTANCES = 1 << 23
+HEADER = ("row", "cluster", "distance", "runner_up", "runner_up_distance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assignments:
+    """Of every row, in the order of the table; distances are those on the scaled columns."""
+
+    labels: IntArray  # (n,)
+    distances: FloatArray  # (n,) to the center of the label
+    runner_ups: IntArray | None  # (n,) the next nearest center; None where there is one center only
+    runner_up_distances: FloatArray | None  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def assign(model: GlobalModel, X: FloatArray) -> Assignments:
+    """Assign every row of X (n, d), columns in the model's order and in the units of the sites."""
+    labels = model.predict(X)
+    Z = model.scaled(X)
+    distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
+    step = max(MOST_DISTANCES // model.n_clusters, 1)
+    for start in range(0, len(Z), step):
+        part = slice(start, start + step)
+        to_centers = cdist(Z[part], model.centers)
+        rows = np.arange(len(to_centers))
+        distances[part] = to_centers[rows, labels[part]]
+        to_centers[rows, labels[part]] = np.inf
+        runner_ups[part] = to_centers.argmin(axis=1)
+        runner_up_distances[part] = to_centers.min(axis=1)
+    has_others = model.n_clusters > 1
+    return Assignments(
+        labels=labels,
+        distances=distances,
+        runner_ups=runner_ups if has_others else None,
+        runner_up_distances=runner_up_distances if has_others else None,
+    )
+
+
+def as_csv(found: Assignments) -> str:
+    """One line a row, numbered from 1; the last two fields stay empty where there is one cluster only."""
+    empty = [""] * len(found)
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(HEADER)
+    lines.writerows(
+        zip(
+            range(1, len(found) + 1),
+            found.labels.tolist(),
+            shortened(found.distances),
+            empty if found.runner_ups is None else found.runner_ups.tolist(),
+            empty if found.runner_up_distances is None else shortened(found.runner_up_distances),
+            strict=True,
+        )
+    )
+    return text.getvalue()
+
+
+def shortened(distances: FloatArray) -> list[str]:
+    return [f"{distance:.6g}" for distance in distances.tolist()]
+
+
+def as_record(found: Assignments, n_clusters: int) -> dict[str, Any]:
+    """For a machine."""
+    return {
+        "labels": found.labels,
+        "distances": found.distances,
+        "runner_ups": found.runner_ups,
+        "runner_up_distances": found.runner_up_distances,
+        "n_clusters": n_clusters,
+        "counts": np.bincount(found.labels, minlength=n_clusters),
+        "rows": len(found),
+    }
+
+
+def as_counts_text(found: Assignments, n_clusters: int) -> str:
+    """For a person: how many rows each cluster got, and how far they lie from its center."""
+    counts = np.bincount(found.labels, minlength=n_clusters)
+    distances = np.bincount(found.labels, found.distances, minlength=n_clusters) / np.maximum(counts, 1)
+    return text_table(
+        ("cluster", "rows", "share", "mean distance", ""),
+        [
+            (str(number), f"{count:,}", f"{count / len(found):.1%}", f"{distance:.3f}" if count else "none", "")
+            for number, (count, distance) in enumerate(zip(counts.tolist(), distances.tolist(), strict=True))
+        ],
+    )

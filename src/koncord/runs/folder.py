@@ -1,0 +1,97 @@
+"""The folder of a run: its files, and how it appears whole or not at all."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree
+
+from koncord._files import writing
+from koncord.model.globalmodel import GlobalModel
+from koncord.report.page import write_page
+from koncord.runs.assignments import as_csv, assign
+from koncord.runs.record import RunRecord
+from koncord.types import FloatArray
+
+MODEL, RECORD, PAGE, LABELS = "model.koncord", "run.json", "report.html", "labels"
+
+
+def write_run(folder: Path, model: GlobalModel, record: RunRecord, tables: Mapping[str, FloatArray]) -> None:
+    """Write model, record, page and labels into an empty folder; `tables` have the model's columns in its order."""
+    model.save(folder / MODEL)
+    record.save(folder / RECORD)
+    (folder / LABELS).mkdir()
+    for site, X in tables.items():
+        with writing(labels_file(folder, site)):
+            labels_file(folder, site).write_text(as_csv(assign(model, X)), encoding="utf-8", newline="\n")
+    write_report(folder)
+
+
+def write_report(folder: Path) -> GlobalModel:
+    """Write the page from the files of a run alone, and return its model."""
+    model = GlobalModel.load(folder / MODEL)
+    write_page(folder / PAGE, model, RunRecord.load(folder / RECORD))
+    return model
+
+
+def labels_file(folder: Path, site: str) -> Path:
+    return folder / LABELS / f"{site}.csv"
+
+
+def model_file(path: Path) -> Path:
+    """The model file that a person means: the file itself, or that of the run whose folder it is."""
+    return path / MODEL if path.is_dir() else path
+
+
+# --- a folder that is whole ---
+
+
+def check_folder(option: str, folder: Path, *, replaces: bool, keeps: Sequence[Path] = ()) -> Path:
+    """The folder to write, with links resolved; refused, before any work, where it could not be written after it."""
+    target = folder.resolve()
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"{option} needs the name of a folder; '{folder}' is a file.")
+    if target == Path.cwd() or target in Path.cwd().parents:
+        raise ValueError(f"{option} needs a folder of its own; '{folder}' holds the folder you are in.")
+    if not target.parent.is_dir():
+        raise ValueError(f"The folder '{folder.parent}' of {option} does not exist; make it first.")
+    if not os.access(target.parent, os.W_OK):
+        raise ValueError(f"The folder '{folder.parent}' of {option} cannot be written to; choose another one.")
+    if target.is_dir() and any(target.iterdir()):
+        if not replaces:
+            raise ValueError(f"The folder '{folder}' of {option} is not empty; name another, or replace it by --force.")
+        for kept in keeps:
+            if target in kept.resolve().parents:
+                raise ValueError(f"'{kept}' lies in the folder '{folder}' that {option} replaces; name another folder.")
+    return target
+
+
+@contextmanager
+def whole_folder(target: Path, *, replaces: bool) -> Iterator[Path]:
+    """A folder to fill, beside `target`; it becomes `target` at the end of the block and goes if the block fails."""
+    partial = target.with_name(f".{target.name}.{token_hex(4)}")
+    partial.mkdir()
+    try:
+        yield partial
+        put_in_place(partial, target, replaces=replaces)
+    except BaseException:
+        rmtree(partial, ignore_errors=True)
+        raise
+
+
+def put_in_place(new: Path, target: Path, *, replaces: bool) -> None:
+    """Rename `new` to `target`; what was there comes back if that fails, and goes only if it does not."""
+    if target.exists() and not replaces:
+        target.rmdir()  # fails unless it is empty
+    if not target.exists():
+        new.rename(target)
+        return
+    old = new.with_name(f"{new.name}.old")
+    target.rename(old)
+    try:
+        new.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    rmtree(old, ignore_errors=True)

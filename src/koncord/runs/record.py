@@ -1,0 +1,73 @@
+"""What a run was, beside the model it left: who sent what, when, how long it took, what was asked. No rows.
+
+File format (version 1): a JSON object with ``format``, ``version`` and the fields of `RunRecord`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from koncord._files import writing
+from koncord.errors import KoncordError
+from koncord.protocol.departures import Departure
+from koncord.protocol.schema import Sent
+
+FORMAT = "koncord-run"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What is known of the classes, where they are: for a demonstration, never for a fit."""
+
+    n_clusters: int
+    ari: float  # of rows that took no part
+    rows: int  # of these
+    local_counts: Mapping[str, int]  # classes at each site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run, as far as the model does not tell it."""
+
+    started: str  # ISO 8601, UTC
+    seconds: float
+    estimator: str
+    aggregator: str
+    is_standardized: bool
+    options: Mapping[str, Any]  # what was asked beyond these
+    files: Mapping[str, str]  # name of each site's file
+    sends: tuple[Sent, ...]  # what the method says a site sends
+    departures: tuple[Departure, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
+    truth: Truth | None = None
+    labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
+
+    def save(self, path: Path) -> None:
+        record = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        with writing(path):
+            path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a saved record; `KoncordError` for anything else."""
+        if not path.is_file():
+            raise KoncordError(f"There is no record of a run '{path}'.")
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if record["format"] != FORMAT:
+                raise ValueError("another format")
+            if record["version"] != VERSION:
+                raise KoncordError(
+                    f"'{path}' is the record of a run of version {record['version']}; "
+                    f"this koncord reads version {VERSION}."
+                )
+            given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls) if each.name in record}
+            given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
+            given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
+            given["truth"] = None if given["truth"] is None else Truth(**given["truth"])
+            return cls(**given)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise KoncordError(f"'{path}' is not the record of a koncord run.") from error

@@ -1,0 +1,131 @@
+"""A federation from end to end: both phases over any link, and the model that comes of it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from koncord._progress import part, report
+from koncord.aggregate.base import Outcome
+from koncord.model.globalmodel import GlobalModel
+from koncord.protocol import setup
+from koncord.session.roster import Roster
+from koncord.session.rounds import Asked, run_rounds
+from koncord.session.site import Site, client_stream
+from koncord.session.transport import PackedLink
+from koncord.types import FloatArray, IntArray
+
+SERVER = ""  # no site has an empty name, so this stream belongs to the server alone
+
+
+def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
+    """Rows of a site on the scale of the model, whether or not it took part to the end."""
+    rows: FloatArray = (site.table[:, setup.order_of(site.columns, model.columns)] - model.means) / model.scales
+    return rows
+
+
+def run_federation(
+    link: PackedLink,
+    aggregator: Any,
+    *,
+    seed: int,
+    standardize: bool,
+    settings: Mapping[str, str],
+    min_report: int | None = None,
+    min_support: int = 1,
+    common_columns: bool = False,
+) -> GlobalModel:
+    """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
+
+    A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
+    that took part in either phase; the scale is that of the sites that were there at the beginning. `min_report` is
+    the floor that all sites have; None where each has one of its own, which the server does not know.
+    """
+    aggregator = aggregator.for_run(min_report=min_report, min_support=min_support)
+    min_support = max(min_support, aggregator.support)
+    roster = Roster(link)
+    with part(0.0, 0.05, "columns"):
+        moments = roster.require(setup.Describe())
+        roster.open()
+    columns = setup.agreed_columns(moments, common=common_columns)
+    means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
+    # The server comes first: it checks its parameters before any site begins to work.
+    server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
+    prepare = setup.Prepare(seed=seed, columns=columns, means=means, scales=scales)
+    prepared = roster.require(prepare)  # goes down with the server's first message
+    with part(0.05, 0.95, "phases 1 and 2"):
+        outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6)
+    with part(0.95, 1.0, "who holds what"):
+        attribute = dict.fromkeys(link.clients, setup.Attribute(centers=outcome.centers))
+        holdings = roster.exchange_all([Asked(round_=round_, down=attribute)])[0]
+    report(1.0)
+    sites = tuple(sorted(prepared))
+    nothing = np.zeros(len(outcome.centers), dtype=np.int64)
+    counts = np.array([holdings[site].counts if site in holdings else nothing for site in sites])
+    support = support_of(outcome, holdings)
+    return GlobalModel(
+        centers=outcome.centers,
+        weights=shares_of(counts.sum(axis=0)),
+        columns=columns,
+        means=means,
+        scales=scales,
+        sites=sites,
+        local_counts=tuple(prepared[site].local_k for site in sites),
+        holdings=counts,
+        groups=outcome.groups,
+        components=outcome.components,
+        seed=seed,
+        settings=settings,
+        info={
+            **outcome.info,
+            "exchanges": link.n_exchanges,
+            "missing": [asdict(absence) for absence in link.absences],
+            "silhouettes": cluster_silhouettes(holdings),
+            # The mean of one row is that row, whatever the method: a reader should know.
+            "one_row_sites": sorted(site for site, m in moments.items() if m.count == 1 and m.epsilon is None),
+            "min_report": min_report,
+            "silent": sorted(site for site, m in moments.items() if not m.count),
+            "withheld": withheld_rows(moments, holdings),
+            "support": support,
+            "min_support": min_support,
+            "privacy": promises(moments),
+            "left_out_columns": setup.left_out(moments, columns),
+            "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
+        },
+        versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
+    )
+
+
+def shares_of(counts: IntArray) -> FloatArray:
+    """Share of each count in their sum; equal shares where every count was withheld."""
+    total = counts.sum()
+    shares: FloatArray = counts / total if total else np.full(len(counts), 1 / len(counts))
+    return shares
+
+
+def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> list[int]:
+    """Sites with a component in each cluster or, where the aggregator keeps no components, with rows in it."""
+    held = outcome.groups.values() or [np.flatnonzero(holding.counts) for holding in holdings.values()]
+    present = [np.unique(clusters[clusters >= 0]) for clusters in held]
+    support: list[int] = np.bincount(np.concatenate(present), minlength=len(outcome.centers)).tolist()
+    return support
+
+
+def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
+    """Rows that a site counted at the beginning and told no cluster of, by site; those without are left out."""
+    rows = {site: moments[site].count - int(holdings[site].counts.sum()) for site in holdings}
+    return {site: n for site, n in rows.items() if n}
+
+
+def promises(moments: Mapping[str, setup.Moments]) -> dict[str, dict[str, float | None]]:
+    """The privacy budget of each site that has one."""
+    return {site: told.budget for site, told in sorted(moments.items()) if told.epsilon is not None}
+
+
+def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> list[float | None]:
+    """Mean silhouette of each global cluster over the rows that have one; None where no site has."""
+    scored = np.sum([holding.scored for holding in holdings.values()], axis=0)
+    sums = np.sum([np.nan_to_num(h.silhouettes) * h.scored for h in holdings.values()], axis=0)
+    return [float(total / n) if n else None for total, n in zip(sums, scored, strict=True)]

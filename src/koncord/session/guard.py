@@ -1,0 +1,164 @@
+"""What each side holds a message of the other against, beyond what the message says of itself.
+
+The server knows what it asked, of whom, in which round, and what was agreed; the site knows what it has answered. A
+message that does not fit is refused before anything is computed with it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_type_hints
+
+from koncord.aggregate.base import Aggregator, as_instance
+from koncord.errors import BadReply, MessageError
+from koncord.protocol import setup
+from koncord.protocol.schema import Sizes
+from koncord.protocol.wire import settled_by, unpack, wire_name
+
+# Times that a site answers Describe, and Prepare, in one run: more than once only because a reply was lost.
+MOST_REPEATS = 10
+# Questions of one run that a site refuses, or fails to answer, before it answers no more: each tells the server that
+# much. A server that keeps to the protocol is refused none.
+MOST_REFUSALS = 10
+
+SETUP_REPLIES: dict[type[Any], type[Any]] = {
+    setup.Describe: setup.Moments,
+    setup.Prepare: setup.Prepared,
+    setup.Attribute: setup.Holdings,
+}
+
+
+class ReplyGuard:
+    """The server's: a reply is of the type, the round and the sizes that its client was asked for.
+
+    What a client says of itself holds for the rest of the run: whoever names 100 rows may not count 200 later, and
+    whoever found 3 components may not send 4.
+    """
+
+    def __init__(self) -> None:
+        self.agreed: Sizes = {}
+        self.said: dict[str, Sizes] = {}
+
+    def read(self, client: str, data: bytes, asked: Any, round_: int) -> Any:
+        """The reply of `client` to the message `asked`; `BadReply` if it is anything else."""
+        settles = settled_by(asked)
+        try:
+            sizes = {**self.agreed, **self.said.get(client, {}), **settles}
+            reply, replied = unpack(data, (reply_to(type(asked)),), sizes)
+            if replied != round_:
+                raise MessageError(f"a reply of round {replied} came where round {round_} was asked.")
+        except MessageError as error:
+            raise BadReply(client, str(error)) from error
+        self._remember(client, asked, settles, reply)
+        return reply
+
+    def _remember(self, client: str, asked: Any, settles: Sizes, reply: Any) -> None:
+        if isinstance(reply, setup.Moments):
+            self.said.setdefault(client, {})["rows"] = reply.count
+        elif isinstance(reply, setup.Prepared):
+            self.agreed |= settles
+            self.said.setdefault(client, {})["local_k"] = reply.local_k
+
+
+class QuestionGuard:
+    """The site's: every message is one of its protocol, about the agreed columns, in turn, no more than the method has.
+
+    Describe and Prepare belong to round 0 and may come again a few times, as a reply may have been lost. Every other
+    round is answered once, there are no more rounds, and no more messages of a kind, than the aggregator itself has
+    with the parameters that were told, and Attribute is the last. What was refused counts, too.
+    """
+
+    def __init__(self, site: str, aggregator: Aggregator | type[Aggregator]) -> None:
+        asked = as_instance(aggregator)
+        self.site = site
+        self.kinds = (*SETUP_REPLIES, *asked.client_steps)
+        self.most = {setup.Describe: MOST_REPEATS, setup.Prepare: MOST_REPEATS, **asked.most_messages()}
+        self.most_rounds = asked.most_rounds()
+        self.most_at_once = len((setup.Describe, setup.Prepare)) + asked.most_parts
+        self.answered: set[int] = set()
+        self.n_answered: Counter[str] = Counter()  # by the name of the message
+        self.n_refused = 0
+        self.is_over = False
+
+    def check_exchange(self, n_messages: int) -> None:
+        """`MessageError` if that many messages are more than the method has in one exchange."""
+        if n_messages > self.most_at_once:
+            raise MessageError(
+                f"site {self.site!r} was sent {n_messages} messages in one exchange; its method has at most "
+                f"{self.most_at_once}."
+            )
+
+    def read(self, data: bytes, prepared: setup.Prepare | None) -> tuple[Any, int]:
+        """The server's message and its round; `MessageError` if the site does not take it now.
+
+        `prepared` is what the site was prepared with, if it was: all later messages are about these columns.
+        """
+        if self.n_refused >= MOST_REFUSALS:
+            raise MessageError(
+                f"site {self.site!r} has refused {self.n_refused} questions of this run, and takes no more."
+            )
+        sizes = {} if prepared is None else {"n_features": len(prepared.columns)}
+        message, round_ = unpack(data, self.kinds, sizes)
+        reason = self._why_not(message, round_, prepared is not None)
+        if reason is not None:
+            raise MessageError(f"site {self.site!r} was sent {type(message).__name__} {reason}.")
+        return message, round_
+
+    def _why_not(self, message: Any, round_: int, is_prepared: bool) -> str | None:
+        if self.is_over:
+            return "after the last message of the run"
+        if isinstance(message, setup.Describe | setup.Prepare):
+            return f"in round {round_}, not 0" if round_ else self._why_no_more(message)
+        if not is_prepared:
+            return "before Prepare"
+        if round_ < 1 or round_ in self.answered:
+            return f"in round {round_}, which is over"
+        if isinstance(message, setup.Attribute):
+            return None
+        if len(self.answered) >= self.most_rounds:
+            return f"after {self.most_rounds} rounds; its method has no more"
+        return self._why_no_more(message)
+
+    def _why_no_more(self, message: Any) -> str | None:
+        n, most = self.n_answered[wire_name(type(message))], self.most[type(message)]
+        if n < most:
+            return None
+        return f"after {n} of them; its method has no more" if most else "which its method does not ask for"
+
+    def note(self, message: Any, round_: int) -> None:
+        """Remember that the message was answered."""
+        if round_:
+            self.answered.add(round_)
+        self.n_answered[wire_name(type(message))] += 1
+        self.is_over = isinstance(message, setup.Attribute)
+
+    def kept(self) -> dict[str, Any]:
+        """What it remembers, as JSON values."""
+        return {
+            "answered": sorted(self.answered),
+            "n_answered": dict(self.n_answered),
+            "n_refused": self.n_refused,
+            "is_over": self.is_over,
+        }
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what another one remembered."""
+        self.answered, self.n_answered = set(kept["answered"]), Counter(kept["n_answered"])
+        self.n_refused, self.is_over = kept["n_refused"], kept["is_over"]
+
+
+_known_replies = dict(SETUP_REPLIES)
+
+
+def reply_to(asked: type[Any]) -> type[Any]:
+    """The type of the reply to a message of the server: what the client step for it returns beside its state."""
+    if asked not in _known_replies:
+        step = next(kind.client_steps[asked] for kind in aggregators() if asked in kind.client_steps)
+        _known_replies[asked] = get_args(get_type_hints(step)["return"])[1]
+    return _known_replies[asked]
+
+
+def aggregators(base: type[Aggregator] = Aggregator) -> Iterator[type[Aggregator]]:
+    """Every aggregator that is loaded."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from aggregators(kind)

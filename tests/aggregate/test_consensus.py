@@ -1,0 +1,550 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import pdist, squareform
+from sklearn.metrics import adjusted_rand_score, silhouette_samples
+
+from koncord import Consensus, FederatedClustering, KnownCounts
+from koncord.aggregate.base import Local
+from koncord.aggregate.consensus import Refine, Report, Sums, choosing, moved, refine, report
+from koncord.aggregate.consensus.choosing import (
+    STABILITY_DRAWS,
+    Candidate,
+    Choice,
+    Null,
+    beside,
+    best_overlaps,
+    by_chance,
+    choose,
+    clustered,
+    cost_of,
+    cuts,
+    grid,
+    labelings,
+    put_together,
+    ranking,
+    root_of_covariance,
+    row_distances,
+    silhouette_of,
+    stabilities,
+    times_chance,
+)
+from koncord.aggregate.consensus.leaves import (
+    EM_ITERATIONS,
+    MOST_LEAVES,
+    N_AXES,
+    SPLIT_FACTOR,
+    Leaves,
+    leaves_of,
+    pieces_of,
+    stacked,
+)
+from koncord.errors import KoncordError, MessageError
+from koncord.kernels.splitting import SplitForest
+from koncord.types import LocalEstimate
+
+CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
+
+
+def local(X, min_report=1):
+    estimate = LocalEstimate(n_components=1, means=X[:1])
+    return Local(X=X, estimate=estimate, stream=(0, 0, 0), min_report=min_report)
+
+
+def clusters(held, n_each=60, seed=0, centers=CENTERS):
+    """Rows of the clusters `held`, and the cluster of each."""
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([rng.normal(centers[k], 1, (n_each, centers.shape[1])) for k in held])
+    return X, np.repeat(held, n_each)
+
+
+def sites(n_sites=6, n_held=3, seed=0, **given):
+    """Sites with some of the four clusters each, in turn."""
+    held = [[(site + step) % len(CENTERS) for step in range(n_held)] for site in range(n_sites)]
+    dealt = [clusters(each, seed=100 * seed + site, **given) for site, each in enumerate(held)]
+    return {f"s{site}": X for site, (X, _) in enumerate(dealt)}, np.concatenate([y for _, y in dealt])
+
+
+def single_rows(X):
+    """Every row as a leaf of its own."""
+    d = X.shape[1]
+    return Leaves(
+        counts=np.ones(len(X), dtype=np.int64),
+        means=X,
+        scatters=np.zeros(len(X)),
+        spread=np.zeros(d),
+        axes=np.zeros((0, d)),
+    )
+
+
+def drive(aggregator, tables, answers=lambda round_, client: True, seed=0):
+    """Run the server by hand, where `answers` says who replies to which message; the outcome and all replies."""
+    n_features = next(iter(tables.values())).shape[1]
+    server = aggregator.server(tuple(sorted(tables)), n_features, np.random.default_rng(seed))
+    down, round_, heard = next(server), 1, []
+    while True:
+        step = aggregator.client_steps[type(down)]
+        replies = {name: step(local(tables[name]), None, down)[1] for name in sorted(tables) if answers(round_, name)}
+        heard.append(replies)
+        try:
+            down, round_ = server.send(replies), round_ + 1
+        except StopIteration as finished:
+            return finished.value, heard
+
+
+def refined_from(aggregator, X, centers):
+    """The outcome when the leaves of one client were one row for each of `centers`, whatever its rows are."""
+    server = aggregator.server(("a",), X.shape[1], np.random.default_rng(0))
+    next(server)
+    spread_out = np.repeat(np.asarray(centers, dtype=float), 6, axis=0) + np.tile(0.01 * np.eye(2), (9, 1))
+    down = server.send({"a": single_rows(spread_out)})
+    assert len(down.centers) == len(centers)
+    while True:
+        try:
+            down = server.send({"a": refine(local(X), None, down)[1]})
+        except StopIteration as finished:
+            return finished.value
+
+
+# --- leaves ---
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 120), st.integers(1, 40))
+def test_leaves_are_disjoint_pieces_of_at_least_the_floor_that_make_up_the_table(seed, n, floor):
+    X = np.random.default_rng(seed).normal(size=(n, 3)) * [1, 3, 9]
+    leaves = leaves_of(X, floor)
+    if n < floor:
+        assert len(leaves) == 0
+        return
+    assert leaves.counts.min() >= floor
+    assert leaves.counts.sum() == n
+    np.testing.assert_allclose(leaves.counts @ leaves.means / n, X.mean(axis=0), atol=1e-9)
+    between = leaves.counts @ ((leaves.means - X.mean(axis=0)) ** 2).sum(axis=1)
+    np.testing.assert_allclose(leaves.scatters.sum() + between, ((X - X.mean(axis=0)) ** 2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(leaves.spread.sum(), leaves.scatters.sum(), rtol=1e-6, atol=1e-9)
+    assert leaves.axes.shape == (min(N_AXES, 3), 3)
+
+
+@pytest.mark.parametrize(
+    ("seed", "n", "d", "floor", "smallest"),
+    [(0, 264, 4, 17, 16), (12, 207, 2, 29, 21), (22, 245, 2, 21, 17), (23, 68, 4, 15, 13), (36, 151, 1, 15, 12)],
+)
+def test_an_end_of_the_tree_below_the_floor_is_no_leaf(seed, n, d, floor, smallest):
+    rng = np.random.default_rng(seed)
+    rng.integers(60, 300), rng.integers(1, 6), rng.integers(5, 30)  # the draws by which these tables were found
+    X = rng.normal(size=(n, d))
+    forest = SplitForest(X, [np.arange(n)], split_factors=[SPLIT_FACTOR], is_spherical=True, n_em_iter=EM_ITERATIONS)
+    (ends,) = forest.cut(floor, MOST_LEAVES)
+    assert min(len(end.rows) for end in ends) == smallest < floor  # else this table tests nothing
+    counts = leaves_of(X, floor).counts
+    assert counts.min() >= floor
+    assert counts.sum() == n
+
+
+def test_the_leaves_of_a_client_are_bounded_however_many_rows_it_has():
+    X = np.random.default_rng(0).normal(size=(20_000, 2))
+    leaves = leaves_of(X, 20)
+    assert 150 < len(leaves) <= MOST_LEAVES
+    assert leaves.counts.sum() == 20_000
+
+
+def test_tables_split_together_have_the_leaves_that_each_has_alone():
+    tables = [clusters(held, seed=at)[0] for at, held in enumerate(([0, 1], [2], [0, 1, 2, 3]))]
+    ends = np.cumsum([len(X) for X in tables])
+    together = pieces_of(np.concatenate(tables), np.split(np.arange(ends[-1]), ends[:-1]), 25)
+    for X, nodes in zip(tables, together, strict=True):
+        alone = leaves_of(X, 25)
+        np.testing.assert_array_equal([len(node.rows) for node in nodes], alone.counts)
+        np.testing.assert_allclose([node.mean for node in nodes], alone.means, atol=1e-9)
+        np.testing.assert_allclose([node.scatter for node in nodes], alone.scatters, rtol=1e-9)
+
+
+def test_the_covariance_of_all_rows_comes_back_from_the_leaves_where_few_axes_are_long():
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    tables = [(rng.normal(size=(300, 6)) * [9, 4, 1, 1, 1, 1]) @ turn for _ in range(5)]
+    root = root_of_covariance(stacked([leaves_of(X, 20) for X in tables], 6))
+    covariance = np.cov(np.concatenate(tables).T, ddof=0)
+    assert np.abs(root.T @ root - covariance).max() < 0.02 * np.linalg.eigvalsh(covariance)[-1]
+
+
+# --- the criteria ---
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 5))
+def test_the_silhouette_of_leaves_of_one_row_is_that_of_scikit_learn(seed, k):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 3))
+    labels = np.concatenate([np.arange(k), np.arange(k), rng.integers(k, size=40 - 2 * k)])
+    ours = silhouette_of(row_distances(single_rows(X)), np.ones(40, dtype=np.int64), labels)
+    assert ours == pytest.approx(silhouette_samples(squareform(pdist(X)), labels, metric="precomputed").mean())
+
+
+def test_the_distance_between_leaves_is_the_root_mean_squared_one_of_their_rows():
+    rng = np.random.default_rng(1)
+    one, other = rng.normal(size=(30, 4)), rng.normal(5, 2, size=(50, 4))
+    leaves = stacked([leaves_of(one, 30), leaves_of(other, 50)], 4)
+    assert len(leaves) == 2
+    squared = ((one[:, None] - other) ** 2).sum(axis=2).mean()
+    assert row_distances(leaves)[0, 1] == pytest.approx(np.sqrt(squared))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_cost_of_a_clustering_of_leaves_is_that_of_its_rows(seed):
+    rng = np.random.default_rng(seed)
+    tables = [rng.normal(m, 1, (25, 2)) for m in (0, 3, 6, 9)]
+    leaves = stacked([leaves_of(X, 25) for X in tables], 2)
+    labels = rng.permutation([0, 0, 1, 1])
+    rows = [np.concatenate([X for X, label in zip(tables, labels, strict=True) if label == k]) for k in (0, 1)]
+    assert cost_of(leaves, labels) == pytest.approx(sum(((X - X.mean(axis=0)) ** 2).sum() for X in rows))
+
+
+def test_a_tree_is_cut_into_k_clusters_for_every_k():
+    tree = np.array([[0, 1, 1.0, 2], [2, 3, 2.0, 2], [4, 5, 3.0, 4]])
+    found = cuts(tree, range(1, 5))
+    assert {k: len(np.unique(labels)) for k, labels in found.items()} == {1: 1, 2: 2, 3: 3, 4: 4}
+    assert found[2].tolist() == [0, 0, 1, 1]
+
+
+def test_the_grid_holds_every_small_k_and_ends_at_the_most():
+    ks = grid(100, every=30, step=1.05)
+    assert ks[:29] == list(range(2, 31))
+    assert ks[-1] == 100
+    assert beside(ks[-3], ks) == [k for k in range(ks[-4] + 1, ks[-2]) if k != ks[-3]]
+    assert beside(5, ks) == beside(1, ks) == []
+    assert grid(1, every=30, step=1.05) == []
+
+
+def candidate(k, separation, gap):
+    return Candidate(hierarchy="ward", n_clusters=k, silhouette=0.5, separation=separation, gap=gap)
+
+
+def test_separation_decides_where_it_differs_and_the_gap_where_it_does_not():
+    apart = [candidate(3, 0.30, 0.1), candidate(8, 0.20, 0.9)]
+    alike = [candidate(3, 0.300, 0.1), candidate(8, 0.295, 0.9)]
+    assert [each.n_clusters for each in ranking(apart, chance=0.0, slack=0.01)] == [3, 8]
+    assert [each.n_clusters for each in ranking(alike, chance=0.0, slack=0.01)] == [8, 3]
+
+
+def test_of_gaps_that_chance_may_have_told_apart_the_fewest_clusters_win():
+    close = [candidate(5, 0.3, 0.90), candidate(6, 0.3, 0.95), candidate(4, 0.3, 0.5)]
+    assert [each.n_clusters for each in ranking(close, chance=0.1, slack=0.01)] == [5, 6, 4]
+
+
+def test_a_gap_that_lacks_a_tenth_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
+    close = [candidate(3, 0.3, 0.85), candidate(4, 0.3, 0.92), candidate(5, 0.3, 1.0)]
+    assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
+
+
+def test_chance_is_the_most_by_which_a_draw_exceeds_the_others_as_a_root_mean_square():
+    draws = np.array([[0.0, 1.0], [0.0, 4.0], [0.0, 1.0]])
+    assert by_chance(draws) == pytest.approx(3.0 / np.sqrt(3))
+    assert by_chance(np.zeros((3, 2))) == 0.0
+    assert by_chance(np.zeros((3, 0))) == 0.0
+
+
+def test_there_are_several_clusters_only_if_gap_and_separation_exceed_chance_together():
+    draws = np.array([[0.0], [0.1], [0.0]])
+    null = Null(n_clusters=np.array([2]), silhouettes=draws, log_costs=-draws)
+    chance = null.gap_by_chance
+    assert times_chance([candidate(2, 4 * chance, 4 * chance)], null) == pytest.approx(4)
+    assert times_chance([candidate(2, 0.0, 8 * chance)], null) == pytest.approx(4)
+    assert times_chance([candidate(2, 9 * chance, chance)], null) == pytest.approx(1)
+    assert times_chance([], null) == 0.0
+
+
+def test_many_leaves_are_put_together_without_loss_of_rows(monkeypatch):
+    monkeypatch.setattr(choosing, "MOST_LEAVES", 10)
+    leaves = single_rows(np.random.default_rng(0).normal(size=(60, 2)))
+    coarse, belongs = put_together(leaves, np.random.default_rng(0))
+    assert len(coarse) <= 10
+    assert coarse.counts.sum() == 60
+    for at in range(len(coarse)):
+        np.testing.assert_allclose(coarse.means[at], leaves.means[belongs == at].mean(axis=0))
+    one = np.zeros(60, dtype=np.int64)
+    assert cost_of(coarse, one[: len(coarse)]) == pytest.approx(cost_of(leaves, one))
+
+
+def test_a_cluster_that_comes_back_whole_has_overlap_one():
+    counts = np.array([10, 10, 20])
+    np.testing.assert_allclose(best_overlaps(counts, np.array([0, 0, 1]), np.array([1, 1, 0])), [1.0, 1.0])
+    np.testing.assert_allclose(best_overlaps(counts, np.array([0, 0, 1]), np.array([0, 1, 1])), [0.5, 20 / 30])
+
+
+def overlapping(n_sites=12, apart=2.0, seed=0):
+    """Leaves of sites whose clusters run into each other, the site of each leaf, and four clusters of them."""
+    tables = [
+        clusters([(at + step) % 4 for step in range(3)], seed=[seed, at], centers=apart / 9.0 * CENTERS)[0]
+        for at in range(n_sites)
+    ]
+    each = [leaves_of(X, 20) for X in tables]
+    leaves, owners = stacked(each, 3), np.repeat(np.arange(n_sites), [len(one) for one in each])
+    choice = Choice(
+        labels=clustered(leaves, 4, "ward", np.random.default_rng(0)),
+        chosen=candidate(4, 0.5, 0.5),
+        runner_up=None,
+        candidates=(),
+        separation_by_chance=0.0,
+        gap_by_chance=0.0,
+    )
+    return leaves, owners, choice
+
+
+def test_stability_is_that_of_halves_of_the_sites():
+    leaves, owners, choice = overlapping()
+    same = clustered(leaves, 4, "ward", np.random.default_rng(0))
+    assert best_overlaps(leaves.counts, choice.labels, same).tolist() == [1.0] * 4  # all sites give the choice again
+    stable = stabilities(leaves, owners, choice, np.random.default_rng(0))
+    assert max(stable) < 1.0
+    halves = []
+    rng = np.random.default_rng(0)
+    for _ in range(STABILITY_DRAWS):
+        rows = np.flatnonzero(np.isin(owners, rng.permutation(12)[:6]))
+        part, own = leaves_of_rows(leaves, rows), choice.labels[rows]
+        again = clustered(part, 4, "ward", rng)
+        halves.append([jaccard(part.counts, own == label, again) for label in range(4)])
+    np.testing.assert_allclose(stable, np.mean(halves, axis=0))
+
+
+def leaves_of_rows(leaves, rows):
+    return Leaves(
+        counts=leaves.counts[rows],
+        means=leaves.means[rows],
+        scatters=leaves.scatters[rows],
+        spread=leaves.spread,
+        axes=leaves.axes,
+    )
+
+
+def jaccard(counts, is_member, other):
+    """Of one cluster with the most similar of `other`, written out."""
+    shares = [
+        counts[is_member & (other == label)].sum() / counts[is_member | (other == label)].sum()
+        for label in np.unique(other)
+    ]
+    return max(shares)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_stability_keeps_to_the_cap_on_leaves_and_hardly_changes_for_it(monkeypatch, seed):
+    leaves, owners, choice = overlapping(n_sites=60, seed=seed)
+    clustered_leaves = []
+
+    def counting(given, *args):
+        clustered_leaves.append(len(given))
+        return labelings(given, *args)
+
+    monkeypatch.setattr(choosing, "labelings", counting)
+    whole = np.mean([stabilities(leaves, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
+    assert min(clustered_leaves) > 150
+    clustered_leaves.clear()
+    monkeypatch.setattr(choosing, "MOST_LEAVES", 100)
+    capped = np.mean([stabilities(leaves, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
+    assert max(clustered_leaves) <= 100
+    np.testing.assert_allclose(capped, whole, atol=0.03)
+
+
+# --- steps ---
+
+
+def test_no_sum_of_fewer_rows_than_the_floor_leaves_a_client():
+    X = np.concatenate([np.full((30, 2), 0.0), np.full((25, 2), 10.0), np.full((3, 2), 20.0), np.full((2, 2), 30.0)])
+    centers = np.array([[0.0, 0.0], [10.0, 10.0], [20.0, 20.0], [30.0, 30.0]])
+    _, up = refine(local(X), None, Refine(centers=centers, min_report=20))
+    # The rows of the small ones, 5 together, could be told from the sum of all: the next larger one is withheld too.
+    assert up.counts.tolist() == [30, 0, 0, 0]
+    assert (up.sums[1:] == 0).all()
+    _, up = refine(local(X), None, Refine(centers=centers, min_report=1))
+    assert up.counts.tolist() == [30, 25, 3, 2]
+    assert up.sums[:, 0].tolist() == [0, 250, 60, 60]
+
+
+def test_the_floor_of_the_site_counts_where_it_is_higher():
+    X = clusters([0, 1])[0]
+    _, leaves = report(local(X, min_report=50), None, Report(min_report=20))
+    assert leaves.counts.min() >= 50
+    _, none = report(local(X, min_report=500), None, Report(min_report=20))
+    assert len(none) == 0
+
+
+def test_a_center_moves_to_the_mean_of_what_was_told_and_stays_where_nothing_was():
+    ups = {
+        "a": Sums(counts=np.array([2, 0]), sums=np.array([[4.0], [0.0]])),
+        "b": Sums(counts=np.array([2, 0]), sums=np.array([[8.0], [0.0]])),
+    }
+    assert moved(np.array([[9.0], [7.0]]), ups).tolist() == [[3.0], [7.0]]
+
+
+def test_a_report_with_bad_numbers_is_refused(carried):
+    leaves = leaves_of(clusters([0])[0], 20)
+    with pytest.raises(MessageError, match="counts"):
+        carried(Leaves(**{**fields_of(leaves), "counts": leaves.counts * 0}))
+    with pytest.raises(MessageError, match="means"):
+        carried(Leaves(**{**fields_of(leaves), "means": leaves.means * np.nan}))
+
+
+def fields_of(leaves):
+    return {name: getattr(leaves, name) for name in ("counts", "means", "scatters", "spread", "axes")}
+
+
+# --- recovery ---
+
+
+def test_separated_clusters_are_found_whatever_a_site_holds():
+    tables, y = sites()
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    assert fitted.n_clusters_ == 4
+    assert adjusted_rand_score(y, np.concatenate(fitted.labels_)) == 1.0
+    info = fitted.model_.info
+    assert info["choice"]["chosen"]["n_clusters"] == 4
+    assert info["choice"]["runner_up"]["n_clusters"] != 4
+    assert len(info["stabilities"]) == 4
+    assert min(info["stabilities"]) > 0.9
+    assert info["rounds"] <= 3
+
+
+@pytest.mark.parametrize("stretch", [1.0, 5.0])
+def test_one_gaussian_over_many_sites_is_one_cluster(stretch):
+    rng = np.random.default_rng(3)
+    turn = np.linalg.qr(rng.normal(size=(5, 5)))[0] * np.array([stretch, 1, 1, 1, 1])[:, None]
+    tables = [rng.normal(size=(60, 5)) @ turn for _ in range(12)]
+    outcome, _ = drive(Consensus(), {f"s{at:02}": X for at, X in enumerate(tables)})
+    np.testing.assert_allclose(outcome.centers, np.concatenate(tables).mean(axis=0)[None], atol=1e-9)
+
+
+def test_one_gaussian_is_hardly_ever_taken_for_several():
+    found = []
+    for draw in range(20):
+        rng = np.random.default_rng([20, draw])
+        tables = {f"s{at}": rng.normal(size=(80, 4)) * [3, 1, 1, 1] for at in range(8)}
+        found.append(len(drive(Consensus(n_rounds=0), tables, seed=draw)[0].centers))
+    assert found.count(1) >= 19
+
+
+def test_a_large_cluster_is_not_cut_beside_small_ones():
+    rng = np.random.default_rng(0)
+    tables = {
+        f"s{at}": np.concatenate(
+            [rng.normal(0, 2, (600, 4)), rng.normal(12, 1, (60, 4)), rng.normal([12, -12, 12, -12], 1, (60, 4))]
+        )
+        for at in range(4)
+    }
+    assert len(drive(Consensus(), tables)[0].centers) == 3
+
+
+def test_large_leaves_of_unequal_sites_get_an_answer():
+    rng = np.random.default_rng(0)
+    tables = {f"s{n}": np.concatenate([rng.normal(m, 1, (n, 2)) for m in (0, 9)]) for n in (700, 1500, 4000)}
+    assert len(drive(Consensus(min_report=600), tables)[0].centers) == 2
+
+
+def test_a_floor_as_large_as_a_table_leaves_one_leaf_a_site_and_an_answer():
+    tables, _ = sites(n_held=1)
+    outcome, heard = drive(Consensus(min_report=60), tables)
+    assert all(len(leaves) == 1 for leaves in heard[0].values())
+    assert 1 <= len(outcome.centers) <= 4
+    assert "1.0 leaves on average" in outcome.info["notes"][0]
+
+
+# --- clients come and go ---
+
+
+def test_a_client_that_is_missing_is_left_out_of_that_round_only():
+    tables, _ = sites()
+    aggregator = Consensus(n_rounds=2, tol=0.0)
+    outcome, heard = drive(aggregator, tables, answers=lambda round_, client: (round_, client) != (2, "s1"))
+    assert "s1" not in heard[1]
+    assert "s1" in heard[2]
+    assert len(outcome.centers) == 4
+    outcome, heard = drive(aggregator, tables, answers=lambda round_, client: (round_, client) != (1, "s0"))
+    assert "s0" not in outcome.groups
+    assert "s0" in heard[1]
+    assert len(outcome.centers) == 4
+
+
+def test_a_center_between_clusters_that_no_client_tells_rows_of_is_dropped_and_said():
+    near = np.concatenate([np.repeat([[0.0, 0.0]], 40, axis=0), np.repeat([[10.0, 0.0]], 40, axis=0)])
+    outcome = refined_from(Consensus(), near, centers=[[0, 0], [5, 0], [10, 0]])
+    np.testing.assert_allclose(np.sort(outcome.centers[:, 0]), [0, 10])
+    assert len(outcome.info["stabilities"]) == 2
+    assert "1 of them held no rows" in outcome.info["notes"][0]
+
+
+def test_a_cluster_of_a_client_that_went_missing_is_kept():
+    tables = {"a": clusters([0, 1])[0], "b": clusters([2])[0]}
+    outcome, heard = drive(Consensus(), tables, answers=lambda round_, client: round_ == 1 or client == "a")
+    assert all("b" not in replies for replies in heard[1:])
+    assert len(outcome.centers) == 3
+
+
+def test_when_nobody_answers_a_round_the_centers_stay():
+    tables, _ = sites()
+    outcome, heard = drive(Consensus(), tables, answers=lambda round_, client: round_ == 1)
+    plain, _ = drive(Consensus(n_rounds=0), tables)
+    assert len(heard) == 2
+    np.testing.assert_array_equal(outcome.centers, plain.centers)
+
+
+def test_a_site_below_the_floor_sends_no_leaf_and_still_gets_labels():
+    tables, _ = sites()
+    tables["small"] = CENTERS[:1] + np.random.default_rng(0).normal(size=(7, 3))
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    assert fitted.model_.info["leaves"]["small"] == 0
+    assert len(np.unique(fitted.labels_[fitted.sites_.index("small")])) == 1
+
+
+def test_when_every_site_is_below_the_floor_the_error_says_so():
+    with pytest.raises(KoncordError, match="fewer than 20 rows"):
+        drive(Consensus(), {"a": np.zeros((5, 2)), "b": np.ones((5, 2))})
+
+
+@pytest.mark.parametrize("X", [np.ones((50, 2)), np.repeat([[0.0, 0.0], [1.0, 1.0]], 40, axis=0)])
+def test_equal_rows_are_all_right(X):
+    outcome, _ = drive(Consensus(), {"a": X, "b": X.copy()})
+    assert len(outcome.centers) == len(np.unique(X, axis=0))
+
+
+def test_the_choice_does_not_depend_on_where_the_origin_is_or_on_the_unit():
+    tables, _ = sites(seed=4)
+    moved_tables = {name: 1e3 * X + 1e6 for name, X in tables.items()}
+    one, other = (drive(Consensus(), each)[0] for each in (tables, moved_tables))
+    np.testing.assert_allclose(other.centers, 1e3 * one.centers + 1e6, rtol=1e-6)
+
+
+def test_more_clusters_than_are_looked_for_is_said():
+    tables, _ = sites()
+    outcome, _ = drive(Consensus(max_clusters=3), tables)
+    assert len(outcome.centers) == 3
+    assert "there may be more" in outcome.info["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"min_report": 0}, "'min_report' of Consensus must be at least 1"),
+        ({"n_rounds": -1}, "'n_rounds' of Consensus must be at least 0"),
+        ({"max_clusters": 0}, "'max_clusters' of Consensus must be at least 1"),
+        ({"slack": -1.0}, "'slack' of Consensus"),
+        ({"tol": float("nan")}, "'tol' of Consensus"),
+    ],
+)
+def test_a_bad_parameter_is_named_before_any_site_works(given, message):
+    with pytest.raises(ValueError, match=message):
+        Consensus(**given).server(("a",), 2, np.random.default_rng(0))
+
+
+def test_the_sends_of_consensus_are_its_messages(declares_what_it_sends):
+    declares_what_it_sends(Consensus)
+
+
+def test_the_same_leaves_and_seed_give_the_same_choice():
+    tables, _ = sites()
+    leaves = stacked([leaves_of(X, 20) for X in tables.values()], 3)
+    rows = np.array([len(X) for X in tables.values()])
+    one, two = (choose(leaves, rows, np.random.default_rng(5), max_clusters=20, slack=0.01) for _ in range(2))
+    assert one.candidates == two.candidates
+    np.testing.assert_array_equal(one.labels, two.labels)

@@ -1,0 +1,543 @@
+"""Sites with a privacy budget: what a row can change, what it costs, and that nothing else leaves."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import beta
+from sklearn.metrics import adjusted_rand_score
+
+from koncord import AFCL, ASM, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KFed, KnownCounts
+from koncord.aggregate import consensus
+from koncord.aggregate.private import Known, apportioned, leaves_of, n_rounds_of
+from koncord.cli import main
+from koncord.errors import BudgetSpent, DisclosureRefused, MessageError, MissingExtra
+from koncord.privacy.budget import (
+    CELLS,
+    HOLDINGS,
+    MOMENTS,
+    N_PASSES,
+    ROUND,
+    Accountant,
+    Budget,
+    epsilon_of,
+    gaussian,
+    opendp,
+    rho_of,
+)
+from koncord.privacy.cells import Cells, at_most, scaled_down
+from koncord.privacy.mechanism import STEPS, Ball, Mechanism, clipped, nearest_whole, sensitivity_of, whole
+from koncord.protocol import setup
+from koncord.protocol.ledger import Ledger, ledger_file, read_ledger
+from koncord.protocol.wire import pack, unpack
+from koncord.session.federation import run_federation
+from koncord.session.inprocess import InProcess
+from koncord.session.site import Site
+
+BUDGET = Budget(epsilon=2.0, delta=1e-5, bound=12.0)
+GENEROUS = Budget(epsilon=60.0, delta=1e-5, bound=12.0)
+PROMISE = {"epsilon": 60.0, "delta": 1e-5, "bound": 12.0, "center": 0.0}
+CENTERS = 6.0 * np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [-1, -1, 0]])
+HELD = {"a": (0, 1), "b": (1, 2), "c": (2, 3), "d": (0, 3)}
+
+
+class Exact:
+    """An accountant that adds nothing, to see what a release is about."""
+
+    def scale(self, kind, sensitivity):
+        return 1.0
+
+    def release(self, kind, values, sensitivity):
+        self.values, self.sensitivity = values, sensitivity
+        return values
+
+
+class Playback:
+    """An accountant that answers what another one did, whatever the rows are."""
+
+    def __init__(self, accountant, releases):
+        self.scale, self.n_used = accountant.scale, accountant.n_used
+        self.releases = iter(releases)
+
+    def release(self, kind, values, sensitivity):
+        return next(self.releases)
+
+
+def blobs(n=300):
+    rng = np.random.default_rng(0)
+    labels = {name: np.repeat(held, n) for name, held in HELD.items()}
+    return {name: rng.normal(CENTERS[y], 1) for name, y in labels.items()}, labels
+
+
+def private_site(X, aggregator=None, budget=BUDGET, **options):
+    columns = tuple(f"x{at}" for at in range(X.shape[1]))
+    return Site(
+        "a", X, columns, estimator=ASM(), aggregator=aggregator or Consensus(n_rounds=2), privacy=budget, **options
+    )
+
+
+def prepare(n_features):
+    columns = tuple(f"x{at}" for at in range(n_features))
+    return setup.Prepare(seed=7, columns=columns, means=np.zeros(n_features), scales=np.ones(n_features))
+
+
+# --- what one row can change ---
+
+numbers = st.floats(-1e6, 1e6) | st.floats(-2, 2) | st.sampled_from([0.0, 1e150, -1e150])
+
+
+@st.composite
+def tables(draw):
+    n, d, k = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    X = draw(arrays(float, (n, d), elements=numbers))
+    centers = draw(arrays(float, (k, d), elements=numbers))
+    ball = Ball(center=draw(arrays(float, d, elements=st.floats(-3, 3))), radius=draw(st.floats(1e-3, 1e3)))
+    return X, centers, ball
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables(), st.sampled_from(["moments", "cells", "holdings"]))
+def test_a_row_changes_a_release_by_no_more_than_its_noise_is_made_for(drawn, what):
+    X, centers, ball = drawn
+    asked = {"moments": (ball,), "cells": (centers, ball), "holdings": (centers, ball)}[what]
+
+    def released(rows):
+        exact = Exact()
+        getattr(Mechanism(rows, exact), what)(*asked)
+        return exact.values, exact.sensitivity
+
+    values, sensitivity = released(X)
+    for at in range(len(X)):
+        without, _ = released(np.delete(X, at, axis=0))
+        # In whole numbers, so that the comparison itself does not round.
+        assert sum(int(each) ** 2 for each in values - without) <= sensitivity**2
+
+
+@pytest.mark.parametrize("d", [1, 3, 50])
+def test_the_bound_on_a_row_is_reached(d):
+    ball = Ball(center=np.zeros(d), radius=2.0)
+    exact = Exact()
+    Mechanism(np.eye(d)[:1] * 100.0, exact).cells(np.zeros((1, d)), ball)
+    assert np.linalg.norm(exact.values) == pytest.approx(exact.sensitivity, rel=1e-4)
+    assert exact.sensitivity == sensitivity_of(d)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables())
+def test_what_is_computed_of_a_row_does_not_depend_on_the_others(drawn):
+    X, centers, ball = drawn
+    rows = whole(X, ball)
+    short, labels = clipped(rows), nearest_whole(rows, whole(centers, ball))
+    for at in range(len(X)):
+        own = whole(X[at : at + 1], ball)
+        assert np.array_equal(clipped(own)[0], short[at])
+        assert nearest_whole(own, whole(centers, ball))[0] == labels[at]
+    assert ((short**2).sum(axis=1) <= STEPS**2).all()
+
+
+def test_without_noise_the_sums_are_those_of_the_clipped_rows():
+    rng = np.random.default_rng(1)
+    X, centers = rng.normal(size=(50, 3)), rng.normal(size=(4, 3))
+    ball = Ball(center=np.full(3, 0.1), radius=1.5)
+    gaps = X - ball.center
+    gaps *= np.minimum(1.0, ball.radius / np.linalg.norm(gaps, axis=1))[:, None]
+    labels = np.linalg.norm(X[:, None] - centers, axis=2).argmin(axis=1)
+    found = Mechanism(X, Exact()).cells(centers, ball)
+    for cell in range(4):
+        own = gaps[labels == cell]
+        assert found.counts[cell] == pytest.approx(len(own))
+        np.testing.assert_allclose(found.sums[cell], own.sum(axis=0), atol=1e-2)
+        assert found.squares[cell, 0] == pytest.approx((own**2).sum(), abs=1e-2)
+
+
+# --- what it costs ---
+
+
+def test_the_accountant_adds_up_as_opendp_does_and_ends_at_the_budget():
+    accountant = Accountant(BUDGET, n_rounds=3)
+    assert accountant.epsilon == 0.0
+    dp = opendp()
+    made, before = [], 0.0
+    for kind, n in ((MOMENTS, 1), (CELLS, N_PASSES), (ROUND, 3), (HOLDINGS, 1)):
+        for _ in range(n):
+            accountant.release(kind, np.zeros(2, dtype=np.int64), 3.0)
+            made.append(gaussian(accountant.scale(kind, 3.0)))
+            assert accountant.epsilon > before
+            before = accountant.epsilon
+    composed = dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(dp.c.make_composition(made)), delta=BUDGET.delta)
+    assert accountant.epsilon == pytest.approx(composed.map(3.0)[0], rel=1e-6)
+    assert composed.map(3.0)[0] <= BUDGET.epsilon
+    assert accountant.epsilon == pytest.approx(BUDGET.epsilon, rel=1e-6)
+
+
+def test_more_epsilon_or_more_delta_allows_more():
+    rho = rho_of(2.0, 1e-5)
+    assert rho_of(60.0, 1e-5) > rho > rho_of(2.0, 1e-7)
+    assert epsilon_of([rho], 1e-5) <= 2.0 + 1e-12
+    assert epsilon_of([rho] * 2, 1e-5) > 2.0
+
+
+def test_the_noise_is_as_large_as_the_accountant_says_and_differs_from_draw_to_draw():
+    accountant = Accountant(Budget(epsilon=1.0, delta=1e-6, bound=1.0), n_rounds=0)
+    noise = accountant.release(MOMENTS, np.zeros(3000, dtype=np.int64), 1000.0)
+    scale = 1000.0 / np.sqrt(2 * accountant.rhos[MOMENTS])
+    assert noise.std() == pytest.approx(scale, rel=0.1)  # seven standard errors
+    assert abs(noise.mean()) < 0.1 * scale
+    other = Accountant(accountant.budget, n_rounds=0).release(MOMENTS, np.zeros(3000, dtype=np.int64), 1000.0)
+    assert (noise != other).mean() > 0.9
+
+
+COPIES = """
+import os
+from koncord.privacy.budget import gaussian
+noise = gaussian(1e6)
+noise([0] * 4)  # what was drawn before the copies were made must not matter
+for _ in range(3):
+    if os.fork() == 0:
+        print(noise([0] * 4), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_copies_of_a_process_draw_other_noise():
+    """Over a network every message is answered by a copy of one process."""
+    done = subprocess.run([sys.executable, "-c", COPIES], capture_output=True, text=True, check=True, timeout=60)
+    assert len(set(done.stdout.splitlines())) == 3
+
+
+def lower_bound(ours, theirs, delta):
+    """Epsilon that two samples of a statistic show at least, with confidence 0.9999, by the best of some thresholds."""
+    n, best = len(ours), 0.0
+    for threshold in np.quantile(np.concatenate([ours, theirs]), np.linspace(0.05, 0.95, 19)):
+        above, below = (ours > threshold).sum(), (theirs > threshold).sum()
+        least = beta.ppf(1e-5, above, n - above + 1) if above else 0.0
+        most = beta.ppf(1 - 1e-5, below + 1, n - below) if below < n else 1.0
+        if least > delta:
+            best = max(best, np.log((least - delta) / most))
+    return best
+
+
+def test_two_tables_that_differ_by_a_row_look_no_more_different_than_promised():
+    ball = Ball(center=np.zeros(1), radius=1.0)
+    budget = Budget(epsilon=6.0, delta=1e-5, bound=1.0)
+    near, far = np.zeros((3, 1)), np.array([[0.0], [0.0], [0.0], [1.0]])
+
+    def statistics(X, n=1500):
+        values = []
+        for _ in range(n):
+            found = Mechanism(X, Accountant(budget, n_rounds=0)).moments(ball)
+            values.append(found.counts[0] + found.sums[0, 0] + 0.5 * found.squares[0, 0])  # along the difference
+        return np.array(values)
+
+    accountant = Accountant(budget, n_rounds=0)
+    promised = epsilon_of([accountant.rhos[MOMENTS]], budget.delta)
+    ours, theirs = statistics(far), statistics(near)
+    shown = lower_bound(ours, theirs, budget.delta)
+    assert 0 < shown < promised
+    # An eighth of the noise would be found out.
+    assert lower_bound(*((each - each.mean()) / 8 + each.mean() for each in (ours, theirs)), budget.delta) > promised
+
+
+# --- nothing else leaves ---
+
+
+@pytest.mark.parametrize("aggregator", [Consensus(), FedKMeans(4, n_rounds=3)])
+def test_every_message_is_made_of_releases_alone(aggregator, monkeypatch):
+    """Other rows, the same releases: the same bytes."""
+    X, _ = blobs(100)
+    columns = ("x", "y", "z")
+
+    def sites(tables):
+        return [
+            Site(name, rows, columns, estimator=ASM(), aggregator=aggregator, privacy=GENEROUS)
+            for name, rows in tables.items()
+        ]
+
+    released = {name: [] for name in X}
+    first = sites(X)
+    for site in first:
+        accountant = site.private.mechanism.accountant
+        monkeypatch.setattr(accountant, "release", kept(accountant.release, released[site.name]))
+    model, traffic = recorded(first, aggregator)
+    others = sites({name: np.random.default_rng(5).normal(50, 9, (7, 3)) for name in X})
+    for site in others:
+        mechanism = site.private.mechanism
+        mechanism.accountant = Playback(mechanism.accountant, released[site.name])
+    again, repeated = recorded(others, aggregator)
+    assert traffic == repeated
+    assert np.array_equal(model.centers, again.centers)
+
+
+def kept(release, into):
+    def releasing(*args):
+        into.append(release(*args))
+        return into[-1]
+
+    return releasing
+
+
+def recorded(sites, aggregator):
+    traffic = []
+
+    class Recorded(InProcess):
+        def carry(self, exchange, down):
+            carried = super().carry(exchange, down)
+            traffic.append(dict(carried.replies))
+            return carried
+
+    return run_federation(Recorded(sites), aggregator, seed=3, standardize=False, settings={}), traffic
+
+
+def test_asked_again_for_what_may_be_lost_a_site_says_the_same_and_spends_nothing():
+    site = private_site(blobs(100)[0]["a"])
+    said = site.answer(pack(setup.Describe()))
+    spent = site.private.epsilon
+    assert site.answer(pack(setup.Describe())) == said
+    prepared = site.answer(pack(prepare(3)))
+    more = site.private.epsilon
+    assert site.answer(pack(prepare(3))) == prepared
+    assert site.private.epsilon == more > spent > 0
+    with pytest.raises(MessageError, match="second Prepare"):
+        site.answer(pack(setup.Prepare(seed=8, columns=("x0", "x1", "x2"), means=np.zeros(3), scales=np.ones(3))))
+
+
+def test_a_site_refuses_more_rounds_than_its_budget_was_divided_over(tmp_path):
+    ledger = Ledger(ledger_file(tmp_path, "a"), run="r", site="a")
+    site = private_site(blobs(100)[0]["a"], Consensus(n_rounds=3), replace(BUDGET, rounds=2), ledger=ledger)
+    site.answer(pack(prepare(3)))
+    refine = consensus.Refine(centers=CENTERS, min_report=20)
+    for round_ in (1, 2):
+        site.answer(pack(refine, round_=round_))
+    spent = site.private.epsilon
+    with pytest.raises(BudgetSpent, match="nothing left for another release of round: 2 were agreed"):
+        site.answer(pack(refine, round_=3))
+    assert site.private.epsilon == spent < BUDGET.epsilon
+    site.answer(pack(setup.Attribute(centers=CENTERS), round_=4))
+    assert spent < site.private.epsilon <= BUDGET.epsilon
+    lines = read_ledger(ledger.path)
+    assert [line.message for line in lines] == ["setup.Prepared", *["consensus.Sums"] * 2, "refusal", "setup.Holdings"]
+    assert [line.epsilon for line in lines] == sorted(line.epsilon for line in lines)
+    assert lines[-1].epsilon == site.private.epsilon
+
+
+def test_a_restarted_site_goes_on_with_what_it_knew_and_what_it_had_spent():
+    X = blobs(100)[0]["a"]
+    site = private_site(X)
+    site.answer(pack(prepare(3)))
+    site.answer(pack(consensus.Refine(centers=CENTERS, min_report=20), round_=1))
+    known, _ = unpack(pack(site.private.known), (Known,))
+    other = private_site(X)
+    other.private.restore(known, prepare(3))
+    assert other.private.epsilon == site.private.epsilon
+    report = pack(consensus.Report(min_report=20), round_=2)
+    other.prepared = other.private.prepared
+    assert other.answer(report) == site.answer(report)
+    other.answer(pack(consensus.Refine(centers=CENTERS, min_report=20), round_=3))
+    with pytest.raises(BudgetSpent):
+        other.answer(pack(consensus.Refine(centers=CENTERS, min_report=20), round_=4))
+
+
+def test_a_site_of_few_rows_reports_nothing_and_a_row_does_not_decide_that():
+    site = private_site(np.zeros((3, 3)), budget=GENEROUS, min_report=100)
+    moments, _ = unpack(site.answer(pack(setup.Describe())), (setup.Moments,))
+    assert moments.count == 0
+    assert not moments.means.any()
+    prepared, _ = unpack(site.answer(pack(prepare(3))), (setup.Prepared,))
+    assert prepared.local_k == 0
+    holdings, _ = unpack(site.answer(pack(setup.Attribute(centers=CENTERS), round_=1)), (setup.Holdings,))
+    assert not holdings.counts.any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.int64, st.integers(1, 6), elements=st.integers(-50, 200)), st.integers(0, 500))
+def test_noisy_counts_are_made_whole_and_fit_the_number_of_rows(counts, total):
+    whole_counts = apportioned(counts, total)
+    assert whole_counts.sum() == total
+    assert (whole_counts >= 0).all()
+    positive = np.maximum(counts, 0)
+    assert at_most(positive, total).sum() <= total
+    assert (at_most(positive, total) <= positive).all()
+
+
+def test_cells_become_leaves_that_keep_counts_means_and_scatter():
+    cells = Cells(counts=np.array([95, 10, 41]), means=CENTERS[:3], scatters=np.array([9.5, 1.0, 8.2]))
+    leaves = leaves_of(cells, 20)
+    assert leaves.counts.tolist() == [95, 41]
+    assert leaves.means.tolist() == CENTERS[[0, 2]].tolist()
+    assert leaves.scatters.tolist() == [9.5, 8.2]
+    assert leaves.spread.sum() == pytest.approx(9.5 + 8.2)
+    assert scaled_down(cells, 73).counts.tolist() == [47, 5, 20]
+    assert len(leaves_of(cells, 100)) == 0
+
+
+# --- what it is good for ---
+
+
+@pytest.mark.parametrize("aggregator", [Consensus(), FedKMeans(4, n_rounds=3)])
+def test_separated_clusters_are_found_with_much_epsilon(aggregator):
+    X, y = blobs()
+    found = FederatedClustering(aggregator=aggregator, random_state=0, privacy=GENEROUS).fit(X)
+    assert found.n_clusters_ == 4
+    assert adjusted_rand_score(np.concatenate(list(y.values())), np.concatenate(found.labels_)) > 0.99
+    assert found.model_.info["privacy"] == dict.fromkeys(X, PROMISE)
+    assert found.model_.holdings.sum() == pytest.approx(2400, abs=100)
+
+
+def test_one_cluster_is_a_possible_answer():
+    rng = np.random.default_rng(2)
+    X = {name: rng.normal(0, 1, (400, 8)) for name in "abc"}
+    privacy = Budget(epsilon=8.0, delta=1e-5, bound=6.0)
+    assert FederatedClustering(aggregator=Consensus(), random_state=0, privacy=privacy).fit(X).n_clusters_ == 1
+
+
+def test_columns_are_matched_by_name_and_the_agreed_scale_is_taken():
+    X = np.random.default_rng(0).normal([3.0, -1.0, 2.0], 1, (2000, 3))
+    site = private_site(X, budget=GENEROUS)
+    message = setup.Prepare(
+        seed=0, columns=("x2", "x0", "x1"), means=np.array([2.0, 3.0, -1.0]), scales=np.array([2.0, 1.0, 1.0])
+    )
+    site.answer(pack(message))
+    centers = np.array([[0.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
+    sums, _ = unpack(site.answer(pack(consensus.Refine(centers=centers, min_report=20), round_=1)), (consensus.Sums,))
+    assert sums.counts[0] == pytest.approx(2000, abs=40)
+    np.testing.assert_allclose(sums.sums[0] / sums.counts[0], 0.0, atol=0.2)
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"bound": -1.0}, "bound"),
+        ({"bound": None}, "bound"),
+        ({"center": float("inf")}, "center"),
+        ({"rounds": -1}, "rounds"),
+    ],
+)
+def test_a_budget_that_promises_nothing_is_refused(given, named):
+    with pytest.raises((ValueError, TypeError), match=f"'{named}' of Budget"):
+        Budget(**{"epsilon": 1.0, "delta": 1e-5, "bound": 1.0, **given})
+
+
+def test_a_budget_without_a_bound_or_delta_is_no_call():
+    with pytest.raises(TypeError, match=r"delta.*bound"):
+        Budget(epsilon=1.0)
+
+
+@pytest.mark.parametrize("aggregator", [FedGEM(), KFed(2), FFCM(2), SPAHM(), AFCL(2, allow_disclosure=True)])
+def test_an_aggregator_without_a_private_form_is_refused(aggregator):
+    with pytest.raises(DisclosureRefused, match=f"{aggregator.name} has no private form: .* consensus and fedkmeans"):
+        private_site(np.zeros((5, 2)), aggregator, min_report=1)
+
+
+def test_a_scale_from_the_rows_is_refused():
+    with pytest.raises(ValueError, match="'standardize' of FederatedClustering must be False"):
+        FederatedClustering(aggregator=Consensus(), standardize=True, privacy=BUDGET).fit(blobs(30)[0])
+
+
+def test_rounds_are_those_of_the_aggregator_unless_the_budget_says():
+    assert n_rounds_of(Consensus(n_rounds=5)) == 5
+    assert n_rounds_of(FedKMeans(3, n_rounds=5)) == 4
+    assert n_rounds_of(Consensus) == Consensus().n_rounds
+    own = private_site(np.zeros((5, 2)), budget=Budget(epsilon=1.0, delta=1e-5, bound=1.0, rounds=7))
+    assert own.private.mechanism.accountant.n_allowed[ROUND] == 7
+
+
+def test_without_opendp_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opendp", None)
+    with pytest.raises(MissingExtra, match=r"koncord\[privacy\]"):
+        Budget(epsilon=1.0, delta=1e-5, bound=1.0)
+
+
+# --- on the command line ---
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, _ = blobs()
+    for name, rows in X.items():
+        np.savetxt(f"{name}.csv", rows, delimiter=",", header="x,y,z", comments="")
+    return [f"{name}.csv" for name in X]
+
+
+def test_fit_tells_the_promise_in_its_text_its_record_and_its_ledger(files, tmp_path, capsys):
+    budget = ["--epsilon", "60", "--delta", "1e-5", "--bound", "12"]
+    call = ["fit", *files, "--out", "run", "--aggregator", "consensus", "--ledger", "led", *budget]
+    assert main(call) == 0
+    shown = capsys.readouterr().out
+    assert "K = 4" in shown
+    assert "differentially private (epsilon 60, delta 1e-05, rows clipped to 12)" in shown
+    assert "not standardized" in shown
+    assert "differentially private" in (tmp_path / "run" / "report.html").read_text()
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["options"] == {"--epsilon": 60.0, "--delta": 1e-5, "--bound": 12.0}
+    entries = read_ledger(ledger_file(tmp_path / "led", "a"))
+    assert 0 < entries[0].epsilon < entries[-1].epsilon <= 60
+    assert main(["ledger", "led"]) == 0
+    assert "epsilon 60 spent in run" in capsys.readouterr().out
+
+
+def test_the_ledger_adds_up_what_the_runs_of_a_site_spent(tmp_path, capsys):
+    for run in ("one", "two"):
+        ledger = Ledger(ledger_file(tmp_path, "a"), run=run, site="a")
+        site = private_site(blobs(30)[0]["a"], ledger=ledger)
+        site.answer(pack(setup.Describe()))
+        site.answer(pack(prepare(3)))
+    own = site.private.epsilon
+    assert main(["ledger", str(tmp_path)]) == 0
+    assert f", epsilon {own:.4g} spent in run two, {2 * own:.4g} in its 2 runs together" in capsys.readouterr().out
+    assert main(["ledger", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["a"]["epsilon"] == {"one": own, "two": own}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--epsilon", "1", "--delta", "1e-5"], "--bound not given"),
+        (["--epsilon", "1", "--bound", "2"], "--delta not given"),
+        (["--bound", "2"], "--epsilon and --delta not given"),
+        (["--epsilon", "0", "--delta", "1e-5", "--bound", "2"], "'epsilon' of Budget"),
+    ],
+)
+def test_half_a_budget_is_a_wrong_call(files, options, said, capsys):
+    assert main(["fit", *files, "--out", "run", "--aggregator", "consensus", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_fit_refuses_a_budget_for_an_aggregator_without_a_private_form(files, capsys):
+    call = [
+        "fit",
+        *files,
+        "--out",
+        "run",
+        "--aggregator",
+        "fedgem",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-5",
+        "--bound",
+        "2",
+    ]
+    assert main(call) == 1
+    assert "fedgem has no private form" in capsys.readouterr().err
+
+
+def test_known_counts_are_not_used(files):
+    """Phase 1 is left out: what a private site says of local k comes from its noisy cells."""
+    X, _ = blobs(100)
+    found = FederatedClustering(KnownCounts(2), Consensus(), random_state=0, privacy=GENEROUS, min_report=1).fit(X)
+    assert min(found.local_counts_) > 2

@@ -1,0 +1,178 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from koncord import Consensus, FederatedClustering, KnownCounts
+from koncord.aggregate.consensus import Sums, moved
+from koncord.aggregate.consensus.leaves import Leaves, leaves_of
+from koncord.aggregate.consensus.support import credible, weak_clusters, with_leaves, without_excess
+from koncord.kernels.assign import nearest, sums_by_label
+from koncord.session.federation import run_federation, scaled_rows
+from koncord.session.inprocess import InProcess
+from koncord.session.site import Site
+
+CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
+
+
+def table(held, seed=0, n_each=60):
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.normal(CENTERS[k], 1, (n_each, 3)) for k in held]), np.repeat(held, n_each)
+
+
+class Liar(Site):
+    """Keeps to the protocol and tells what `lie` makes of a reply."""
+
+    lie = staticmethod(lambda reply: reply)
+
+    def _reply(self, message, round_):
+        return self.lie(super()._reply(message, round_))
+
+
+def far_leaves(reply):
+    return replace(reply, means=reply.means + 100.0) if isinstance(reply, Leaves) else reply
+
+
+def far_sums(reply):
+    return replace(reply, sums=reply.sums + 50.0 * reply.counts[:, None]) if isinstance(reply, Sums) else reply
+
+
+def swapped_sums(reply):
+    return replace(reply, sums=reply.sums[::-1], counts=reply.counts[::-1]) if isinstance(reply, Sums) else reply
+
+
+def federation(lie, min_support):
+    """Ten sites of which one lies; the model, and the ARI of the rows of the others."""
+    aggregator = Consensus(min_support=min_support)
+    tables = {f"s{at}": table([at % 4, (at + 1) % 4, (at + 2) % 4], seed=at) for at in range(10)}
+    sites = [
+        (Liar if name == "s9" else Site)(name, X, ("a", "b", "c"), estimator=KnownCounts(1), aggregator=aggregator)
+        for name, (X, _) in tables.items()
+    ]
+    sites[-1].lie = lie
+    model = run_federation(
+        InProcess(sites), aggregator, seed=0, standardize=False, settings={}, min_support=min_support
+    )
+    labels = np.concatenate([nearest(scaled_rows(site, model), model.centers) for site in sites[:-1]])
+    return model, adjusted_rand_score(np.concatenate([y for name, (_, y) in tables.items() if name != "s9"]), labels)
+
+
+# --- laws ---
+
+
+def test_no_client_counts_for_more_rows_than_as_many_clients_have():
+    reports = {name: leaves_of(table([at])[0], 20) for at, name in enumerate("abc")}
+    reports["c"] = replace(reports["c"], counts=reports["c"].counts * 1000, scatters=reports["c"].scatters * 1000)
+    fair = without_excess(reports, 2)
+    assert fair["a"] is reports["a"]
+    next_largest = max(reports["a"].counts.sum(), reports["b"].counts.sum())
+    assert 0.9 * next_largest <= fair["c"].counts.sum() <= next_largest
+    np.testing.assert_allclose(fair["c"].variances, reports["c"].variances)
+
+
+def test_sites_of_like_size_and_a_single_site_count_for_all_they_have():
+    reports = {name: leaves_of(table([at])[0], 20) for at, name in enumerate("abc")}
+    assert without_excess(reports, 3) == reports
+    assert without_excess({"a": reports["a"]}, 2) == {"a": reports["a"]}
+
+
+def test_a_cluster_is_weak_if_fewer_clients_have_leaves_in_it():
+    labels, clients = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 2, 2, 0])
+    assert weak_clusters(labels, clients, 2).tolist() == [False, True, True]
+    assert weak_clusters(labels, clients, 1).tolist() == [False, False, False]
+
+
+def test_what_is_believed_of_a_client_takes_its_share_of_the_spread():
+    leaves = leaves_of(table([0, 1, 2])[0], 20)
+    first = np.arange(len(leaves)) == 0
+    kept = with_leaves({"a": leaves}, {"a": first})["a"]
+    assert len(kept) == 1
+    np.testing.assert_allclose(kept.spread, leaves.spread * leaves.counts[0] / leaves.counts.sum())
+    nothing = with_leaves({"a": leaves}, {"a": first & False})["a"]
+    assert len(nothing) == 0
+    assert not nothing.spread.any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_of_rows_by_nearest_center_are_always_credible_within_reach(seed):
+    rng = np.random.default_rng(seed)
+    centers, X = rng.normal(size=(7, 3)), 3 * rng.normal(size=(400, 3))
+    labels = nearest(X, centers)
+    counts = np.bincount(labels, minlength=7)
+    told = np.array([counts, counts])
+    sums = np.array([sums_by_label(X, labels, 7)] * 2)
+    np.testing.assert_array_equal(credible(told, sums, centers, reach=np.inf, min_support=2), told)
+
+
+def test_a_sum_outside_its_cell_or_too_far_away_is_not_counted():
+    centers = np.array([[0.0, 0.0], [10.0, 0.0]])
+    counts = np.full((3, 2), 20)
+    sums = 20 * np.array([[[1.0, 0], [9.0, 0]], [[8.0, 0], [9.0, 0]], [[1.0, 0], [99.0, 0]]])
+    assert credible(counts, sums, centers, reach=30.0, min_support=2).tolist() == [[20, 20], [0, 20], [20, 0]]
+
+
+def test_no_client_counts_for_more_rows_of_a_center_than_the_next_unless_it_is_alone_there():
+    centers = np.array([[0.0], [10.0]])
+    counts = np.array([[20, 0], [900, 900]])
+    sums = counts[:, :, None] * np.array([[0.0], [10.0]])
+    assert credible(counts, sums, centers, reach=1.0, min_support=2).tolist() == [[20, 0], [20, 900]]
+
+
+def test_a_client_that_is_cut_down_moves_a_center_by_its_mean():
+    replies = {
+        "a": Sums(counts=np.array([20]), sums=np.array([[20.0]])),
+        "b": Sums(counts=np.array([1000]), sums=np.array([[-1000.0]])),
+    }
+    np.testing.assert_allclose(moved(np.zeros((1, 1)), replies, reach=5.0, min_support=2), [[0.0]], atol=1e-12)
+
+
+# --- one site of ten lies ---
+
+
+@pytest.mark.parametrize("lie", [far_leaves, far_sums, swapped_sums])
+def test_with_a_support_of_two_one_lying_site_changes_nothing_for_the_others(lie):
+    model, ari = federation(lie, min_support=2)
+    assert model.n_clusters == 4
+    assert ari == 1.0
+
+
+def test_without_it_one_lying_site_can_draw_all_centers_away():
+    _, ari = federation(far_sums, min_support=1)
+    assert ari < 0.5
+
+
+def far_leaves_and_nudged_sums(reply):
+    """Leaves far away; sums that rows could have, a little off."""
+    if isinstance(reply, Sums):
+        return replace(reply, sums=reply.sums + 0.5 * reply.counts[:, None])
+    return far_leaves(reply)
+
+
+def test_the_sums_of_a_site_whose_leaves_were_set_aside_move_no_center():
+    far, nudged = (federation(lie, min_support=2)[0] for lie in (far_leaves, far_leaves_and_nudged_sums))
+    assert far.info["set_aside"].keys() == nudged.info["set_aside"].keys() == {"s9"}
+    assert far.info["rounds"] > 0
+    np.testing.assert_array_equal(far.centers, nudged.centers)
+
+
+def test_leaves_that_were_set_aside_are_said_and_support_no_cluster():
+    model, _ = federation(far_leaves, min_support=2)
+    assert set(model.info["set_aside"]) == {"s9"}
+    assert "of s9" in " ".join(model.info["notes"])
+    assert (model.groups["s9"] == -1).all()
+    assert min(model.info["support"]) >= 2
+
+
+def test_a_cluster_that_one_site_alone_holds_is_found_unless_support_is_asked_for():
+    tables = {f"s{at}": table([0, 1], seed=at)[0] for at in range(4)} | {"alone": table([0, 3], seed=9)[0]}
+    given = {"estimator": KnownCounts(1), "random_state": 0}
+    assert FederatedClustering(aggregator=Consensus(), **given).fit(tables).n_clusters_ == 3
+    assert FederatedClustering(aggregator=Consensus(min_support=2), **given).fit(tables).n_clusters_ == 2
+
+
+def test_where_no_two_sites_agree_the_first_choice_stands():
+    tables = {f"s{at}": table([at], seed=at)[0] for at in range(4)}
+    fitted = FederatedClustering(KnownCounts(1), Consensus(min_support=2), random_state=0, min_support=2).fit(tables)
+    assert fitted.n_clusters_ == 4
+    assert fitted.model_.info["weak_clusters"] == [0, 1, 2, 3]

@@ -1,0 +1,310 @@
+"""One hostile site among honest ones: it is named and set aside, and the run goes on as if it had not come.
+
+The relay and the link are the real ones, in two threads with a pipe between them. Only Flower's grid is a stand-in: it
+hands real Flower messages to the sites and takes real ones from them.
+"""
+
+import json
+import threading
+from multiprocessing import Pipe
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from test_checkpoint import same_models
+from test_roster import AGGREGATORS, SITES, make_site
+
+from koncord.errors import CheckpointError, KoncordError, TooFewSites
+from koncord.network.flower.link import FlowerLink, Relay
+from koncord.report.federation import notes_of
+from koncord.session.checkpoint import FileJournal, SiteMemory, read_blobs, write_blobs
+
+flwr = pytest.importorskip("flwr.app")
+
+from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
+
+from koncord.network.flower import relay as relaying  # noqa: E402
+from koncord.network.flower.answering import replied  # noqa: E402
+from koncord.session.federation import run_federation  # noqa: E402
+
+BAD, AGGREGATOR = "north", "kfed"
+LONGEST = 300
+ESCAPES = "\x1b]0;PWNED\x07\x1b[2J\nexchange 9: all is well\r\u202egnp.exe\x9b31m\u2028end"
+
+
+class Grid:
+    """Flower's grid, without the network: each site answers from its own disk; a hostile one as `lies` says."""
+
+    def __init__(self, folder, lies):
+        self.folder, self.lies, self.replies = folder, lies, {}
+        self.nodes = dict(enumerate(SITES, start=1))
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            content = self.answer(self.nodes[message.metadata.dst_node_id], message)
+            if content is not None:
+                self.replies[message.object_id] = flwr.Message(content, reply_to=message)
+        return [message.object_id for message in messages]
+
+    def pull_messages(self, ids):
+        return [self.replies.pop(each) for each in ids if each in self.replies]
+
+    def answer(self, site, message):
+        exchange = message.content.config_records["koncord"]["exchange"]
+        lie = self.lies.get((site, exchange), dict)
+        if not callable(lie):
+            return lie
+        truth = replied(message.content, lambda *asked: self.honest(site, *asked))
+        return record(**lie(truth.config_records["koncord"]))
+
+    def honest(self, site, run, exchange, method, messages):
+        kind = type(AGGREGATORS[AGGREGATOR])
+        memory = SiteMemory(self.folder / site, make_site(site, kind), kind, {"table": site})
+        answered = memory.answer(exchange, messages)
+        return answered.replies, answered.seconds
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch):
+    """Messages of Flower know which task makes them."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def federate(folder, lies=(), *, dies_in=None, min_sites=1, **link_options):
+    """The model and the link of a run over the grid; `dies_in` is an exchange that kills koncord run."""
+    folder.mkdir(exist_ok=True)
+    ours, theirs = Pipe()
+    grid = Grid(folder, dict(lies))
+
+    def relay():
+        with theirs:  # as the process of the relay does
+            relaying.relay(grid, theirs)
+
+    thread = threading.Thread(target=relay, daemon=True)
+    thread.start()
+    carrier = Relay(folder, folder)
+    carrier._connection = ours
+
+    class Mortal(FlowerLink):
+        def carry(self, exchange, down):
+            if exchange == dies_in:
+                raise Killed
+            return super().carry(exchange, down)
+
+    link = Mortal(
+        carrier,
+        {site: node for node, site in grid.nodes.items()},
+        run="r",
+        method="{}",
+        timeout=5.0,
+        first_timeout=5.0,
+        min_sites=min_sites,
+        journal=FileJournal(folder / "journal"),
+        **link_options,
+    )
+    try:
+        aggregator = AGGREGATORS[AGGREGATOR]
+        model = run_federation(link, clone(aggregator), seed=3, standardize=True, settings={})
+        return SimpleNamespace(model=model, link=link)
+    finally:
+        carrier.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def record(**entries):
+    return flwr.RecordDict({"koncord": flwr.ConfigRecord(entries)})
+
+
+def with_seconds(value):
+    """An honest answer but for this."""
+    return lambda truth: {**truth, "seconds": value}
+
+
+HOSTILE = {
+    "seconds of text": with_seconds(["x", "y"]),
+    "seconds that are a number": with_seconds(3),
+    "seconds that are no number": with_seconds([float("nan"), 0.0]),
+    "endless seconds": with_seconds([float("inf"), 0.0]),
+    "negative seconds": with_seconds([-1.0, 0.0]),
+    "seconds that overflow a sum": with_seconds([1e308, 1e308]),
+    "seconds that are truth values": with_seconds([True, False]),
+    "more seconds than replies": with_seconds([0.0] * 100_000),
+    "replies that are a number": record(replies=5, seconds=[]),
+    "a negative length": record(replies=[-1], seconds=[]),
+    "replies of text": record(replies=["a"], seconds=[]),
+    "replies that are a text": record(replies="abc", seconds=[]),
+    "replies that are bytes": record(replies=b"ab", seconds=[]),
+    "an integer that becomes memory": record(replies=[10**8, 10**8], seconds=[]),
+    "too many replies": record(replies=[b""] * 100_000, seconds=[]),
+    "no replies": record(replies=[], seconds=[]),
+    "more bytes than the door lets through": record(replies=[bytes(40 << 20)] * 2, seconds=[]),
+    "no record": flwr.RecordDict({}),
+    "an empty record": record(),
+    "an error that is no text": record(error=[1.0, 2.0]),
+    "replies and an error": lambda truth: {**truth, "error": 5},
+    "a message that names a million fields": record(
+        replies=[
+            (lambda text: len(text).to_bytes(8, "little") + text)(
+                json.dumps(
+                    {
+                        "__metadata__": {
+                            "koncord": json.dumps(
+                                {
+                                    "format": 1,
+                                    "message": "setup.Prepared",
+                                    "round": 0,
+                                    "values": {f"\x1b[2J{at}": 1 for at in range(50_000)},
+                                }
+                            )
+                        }
+                    }
+                ).encode()
+            )
+        ]
+        * 2,
+        seconds=[],
+    ),
+}
+
+
+def bytes_of(folder):
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_reply_sets_its_site_aside_and_the_run_goes_on_and_is_resumed_alike(name, tmp_path):
+    lies = {(BAD, 2): HOSTILE[name]}
+    run = federate(tmp_path / "whole", lies)
+    (missing,) = run.model.info["missing"]
+    assert (missing["site"], missing["exchange"]) == (BAD, 2)
+    assert missing["reason"].startswith("set aside: ")
+    assert missing["reason"].isprintable()
+    assert len(missing["reason"]) <= LONGEST
+    assert run.model.sites == tuple(site for site in SITES if site != BAD)
+    assert np.isfinite([departed.seconds for departed in run.link.departures]).all()
+    json.dumps(run.model.info, allow_nan=False)
+    assert bytes_of(tmp_path / "whole" / "journal") < 20_000, "what is refused is not kept"
+    with pytest.raises(Killed):
+        federate(tmp_path / "killed", lies, dies_in=3)
+    resumed = federate(tmp_path / "killed")
+    same_models(resumed.model, run.model)
+    assert resumed.link.set_aside == run.link.set_aside
+
+
+@pytest.mark.parametrize("text", [ESCAPES, "x" * 30_000_000, "\ud800" + "\x00" * 2_000, "\n" * 1000], ids=range(4))
+def test_the_text_of_an_error_is_cut_and_escaped_wherever_it_is_shown(text, tmp_path):
+    entry = record(error=text.encode(errors="replace").decode())
+    run = federate(tmp_path / "run", {(BAD, 2): entry})
+    (missing,) = run.model.info["missing"]
+    assert missing["site"] == BAD
+    assert missing["reason"].isprintable()
+    assert len(missing["reason"]) <= LONGEST
+    assert all(note.isprintable() for note in notes_of(run.model))
+    assert bytes_of(tmp_path / "run" / "journal") < 20_000
+    assert run.model.sites == SITES, "a site that says why it does not answer is asked again"
+    with pytest.raises(TooFewSites) as caught:
+        federate(tmp_path / "few", {(BAD, 2): entry}, min_sites=4)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 2 * LONGEST
+
+
+def test_what_an_honest_error_says_is_shown_as_it_is(tmp_path):
+    told = "site 'nördlich' 北 🏥 was asked for a method it does not know."
+    run = federate(tmp_path / "run", {(BAD, 2): record(error=told)})
+    assert [each["reason"] for each in run.model.info["missing"]] == [told]
+
+
+def test_a_reply_that_flower_itself_cannot_read_sets_its_site_aside(tmp_path, monkeypatch):
+    def pull_messages(self, ids):
+        found = [each for each in ids if each in self.replies]
+        if any(self.replies[each] == "unreadable" for each in found):
+            raise ValueError("Object of type Bomb is not supported.")
+        return [self.replies.pop(each) for each in found]
+
+    def answer(self, site, message):
+        exchange = message.content.config_records["koncord"]["exchange"]
+        if (site, exchange) == (BAD, 2):
+            self.replies[message.object_id] = "unreadable"
+            return None
+        return honestly(self, site, message)
+
+    honestly = Grid.answer
+    monkeypatch.setattr(Grid, "pull_messages", pull_messages)
+    monkeypatch.setattr(Grid, "answer", answer)
+    run = federate(tmp_path / "run")
+    (missing,) = run.model.info["missing"]
+    assert (missing["site"], missing["exchange"]) == (BAD, 2)
+    assert missing["reason"] == "set aside: its reply could not be read."
+
+
+def test_seconds_may_be_left_out_and_may_be_whole(tmp_path):
+    entries = {}
+
+    class Plain(Grid):
+        def answer(self, site, message):
+            content = super().answer(site, message)
+            kept = dict(content.config_records["koncord"])
+            entries.setdefault(site, []).append(kept)
+            kept["seconds"] = [] if site == BAD else [2] * len(kept["replies"])
+            return record(**kept)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("test_hostile.Grid", Plain)
+        run = federate(tmp_path / "run")
+    assert run.model.info["missing"] == []
+    assert {departed.seconds for departed in run.link.departures} == {0.0, 2.0}
+
+
+def test_a_journal_with_seconds_that_are_no_numbers_is_refused_by_name(tmp_path):
+    """Of an earlier koncord, which kept them: an error of the file, not of the call."""
+    federate(tmp_path / "run")
+    path = tmp_path / "run" / "journal" / "00001.exchange"
+    header, blobs = read_blobs(path)
+    header["seconds"][BAD] = [float("nan")]
+    write_blobs(path, header, blobs)
+    with pytest.raises(CheckpointError, match=r"00001\.exchange"):
+        federate(tmp_path / "run")
+
+
+# --- leaving a site out ---
+
+
+def test_a_site_that_is_left_out_is_asked_no_more_and_what_it_said_before_still_counts(tmp_path):
+    with pytest.raises(Killed):
+        federate(tmp_path / "run", dies_in=3)
+    run = federate(tmp_path / "run", left_out={BAD: 2})
+    (missing,) = run.model.info["missing"]
+    assert (missing["site"], missing["exchange"], missing["reason"]) == (BAD, 3, "left out by --without")
+    assert BAD in run.model.groups
+    assert not [each for each in run.link.departures if each.site == BAD and each.exchange > 2]
+    again = federate(tmp_path / "run", left_out={BAD: 2})
+    same_models(again.model, run.model)
+
+
+def test_a_site_whose_reply_makes_the_run_impossible_can_be_left_out_of_that_exchange(tmp_path):
+    """Here one with other columns than the first: the run stops behind the exchange, and goes on without it."""
+    from koncord.protocol import setup
+    from koncord.protocol.wire import pack
+
+    strange = setup.Moments(columns=("x", "z"), count=90, means=np.zeros(2), scatters=np.ones(2))
+    lies = {(BAD, 1): record(replies=[pack(strange)], seconds=[])}
+    with pytest.raises(KoncordError, match="The columns of site 'north'"):
+        federate(tmp_path / "run", lies)
+    journal = FileJournal(tmp_path / "run" / "journal")
+    assert journal.n_kept == 1
+    journal.leave_out(1, BAD)
+    run = federate(tmp_path / "run", left_out={BAD: 1})
+    (missing,) = run.model.info["missing"]
+    assert (missing["site"], missing["exchange"], missing["reason"]) == (BAD, 1, "left out by --without")
+    assert run.model.sites == tuple(site for site in SITES if site != BAD)

@@ -1,0 +1,179 @@
+"""The floor and the support of a run have one owner, the run, and one default, whatever starts it."""
+
+import argparse
+import inspect
+
+import numpy as np
+import pytest
+
+from koncord import AFCL, Consensus, FederatedClustering, FedGEM, FedKMeans, GlobalModel, KnownCounts
+from koncord.cli import demo, fit, join
+from koncord.errors import DisclosureRefused, KoncordError
+from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord.session.site import Site
+
+CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
+
+
+def table(held, seed=0):
+    """Rows of some clusters; `held` gives how many of each."""
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.normal(CENTERS[k], 1, (n, 3)) for k, n in held.items()])
+
+
+def tables():
+    """Three sites; the last has seven rows of the cluster that the others hold most of."""
+    return {"a": table({0: 60, 1: 60}, 1), "b": table({0: 60, 1: 60}, 2), "c": table({0: 60, 1: 7}, 3)}
+
+
+def with_a_lone_cluster():
+    """Four sites, the last of which alone holds a cluster."""
+    return {f"s{at}": table({0: 60, 1: 60}, at) for at in range(3)} | {"s3": table({0: 60, 1: 60, 3: 60}, 9)}
+
+
+def small(counts):
+    return {int(n) for n in np.ravel(counts) if 0 < n < 20}
+
+
+# --- the floor ---
+
+
+def default_of(command):
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    words = {"fit": ["a.csv", "--out", "x"], "join": ["--invite", "i", "--data", "a.csv"]}[command.NAME]
+    return parser.parse_args([command.NAME, *words]).min_report
+
+
+def test_every_way_in_has_the_same_floor():
+    signatures = [inspect.signature(each).parameters["min_report"].default for each in (Site, fit.federate)]
+    assert [
+        FederatedClustering().min_report,
+        *signatures,
+        default_of(fit),
+        default_of(join),
+        Consensus().leaf_rows,
+    ] == [DEFAULT_MIN_REPORT] * 6
+    assert DEFAULT_MIN_REPORT == 20
+
+
+@pytest.mark.parametrize("aggregator", [Consensus(), FedGEM(upsilon=2), FedKMeans(2)])
+def test_a_model_tells_no_count_of_few_rows_unless_asked_to(aggregator):
+    X = tables()
+    model = FederatedClustering(KnownCounts(2), aggregator, random_state=0).fit(X).model_
+    assert not small(model.holdings)
+    assert model.info["min_report"] == 20
+    assert model.info["withheld"]["c"] >= 7
+    exact = FederatedClustering(KnownCounts(2), aggregator, random_state=0, min_report=1).fit(X)
+    assert sorted(exact.model_.holdings.sum(axis=1)) == [67, 120, 120]
+    assert small(exact.model_.holdings) == {7}
+    assert exact.model_.info["withheld"] == {}
+
+
+def test_the_files_of_a_run_tell_no_count_of_few_rows_unless_asked_to(tmp_path, run):
+    for name, X in tables().items():
+        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
+    files = sorted(tmp_path.glob("*.csv"))
+    assert run("fit", *files, "--no-standardize", "--out", tmp_path / "floor")[0] == 0
+    assert run("fit", *files, "--no-standardize", "--out", tmp_path / "exact", "--min-report", 1)[0] == 0
+    floor, exact = (GlobalModel.load(tmp_path / name / "model.koncord") for name in ("floor", "exact"))
+    assert not small(floor.holdings)
+    assert small(exact.holdings) == {7}
+    np.testing.assert_array_equal(floor.centers, exact.centers)
+    lines = [(tmp_path / name / "labels" / "c.csv").read_text() for name in ("floor", "exact")]
+    assert lines[0] == lines[1]
+    assert lines[0].count("\n") == 68
+
+
+def test_the_demonstration_has_the_floor(tmp_path, run):
+    assert run(demo.NAME, "--out", tmp_path / "demo")[0] == 0
+    assert GlobalModel.load(tmp_path / "demo" / "model.koncord").info["min_report"] == 20
+
+
+def test_labels_and_local_counts_of_ones_own_rows_are_exact_below_the_floor():
+    X = tables() | {"tiny": table({0: 4, 1: 3}, 5)}
+    fitted = FederatedClustering(KnownCounts(2), random_state=0).fit(X)
+    assert [len(labels) for labels in fitted.labels_] == [120, 120, 67, 7]
+    assert sorted(np.bincount(fitted.labels_[3])) == [3, 4]
+    assert fitted.local_counts_ == [2, 2, 2, 2]
+    assert fitted.model_.local_counts == (2, 2, 2, 0)
+    assert not fitted.model_.holdings[3].any()
+
+
+@pytest.mark.parametrize("aggregator", [None, FedGEM(upsilon=2), FedGEM(), FedKMeans(2)])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_where_every_site_is_below_the_floor_the_error_says_how_to_go_on(aggregator, standardize):
+    X = {name: rows[:10] for name, rows in tables().items()}
+    federation = FederatedClustering(KnownCounts(1), aggregator, standardize=standardize, random_state=0)
+    with pytest.raises(KoncordError, match="min_report"):
+        federation.fit(X)
+
+
+def test_rows_leave_only_where_both_say_so(tmp_path, run):
+    with pytest.raises(DisclosureRefused, match="rows leave only with min_report=1 and allow_disclosure=True"):
+        FederatedClustering(KnownCounts(2), AFCL(4, allow_disclosure=True)).fit(tables())
+    np.savetxt(tmp_path / "a.csv", tables()["a"], delimiter=",", header="x,y,z", comments="")
+    asked = ("fit", tmp_path / "a.csv", "--aggregator", "afcl", "--clusters", 4, "--allow-disclosure")
+    code, _, err = run(*asked, "--out", tmp_path / "x")
+    assert (code, "add --min-report 1" in err) == (2, True)
+    assert run(*asked, "--out", tmp_path / "x", "--min-report", 1)[0] == 0
+
+
+# --- Consensus under the floor of the run ---
+
+
+def leaf_counts(aggregator, **given):
+    fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0, **given).fit(tables())
+    return fitted.model_.info["leaves"]
+
+
+def test_consensus_has_the_floor_of_the_run_or_its_own_larger_one():
+    assert (
+        leaf_counts(Consensus(), min_report=50)
+        == leaf_counts(Consensus(50))
+        == leaf_counts(Consensus(50), min_report=5)
+    )
+    assert leaf_counts(Consensus()) == leaf_counts(None, min_report=1) != leaf_counts(None, min_report=50)
+    assert sum(leaf_counts(Consensus(5), min_report=5).values()) > sum(leaf_counts(None).values())
+
+
+def test_a_floor_below_that_of_the_run_is_refused_and_both_are_named():
+    with pytest.raises(ValueError, match="'min_report' of Consensus is 5 and that of the run 20"):
+        leaf_counts(Consensus(5))
+
+
+def test_leaf_rows_below_the_floor_are_refused_on_the_command_line(tmp_path, run):
+    for name, X in tables().items():
+        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
+    files = sorted(tmp_path.glob("*.csv"))
+    code, _, err = run("fit", *files, "--out", tmp_path / "x", "--leaf-rows", 5)
+    assert (code, "--leaf-rows 5" in err, "--min-report 20" in err) == (2, True, True)
+    assert run("fit", *files, "--out", tmp_path / "x", "--leaf-rows", 5, "--min-report", 5)[0] == 0
+
+
+# --- the support ---
+
+
+def supported(aggregator, **given):
+    return FederatedClustering(KnownCounts(1), aggregator, random_state=0, **given).fit(with_a_lone_cluster()).model_
+
+
+def test_a_support_that_is_asked_of_the_run_is_that_of_consensus():
+    asked = [
+        supported(None, min_support=2),
+        supported(Consensus(), min_support=2),
+        supported(Consensus(min_support=2)),
+        supported(Consensus(min_support=2), min_support=2),
+    ]
+    for model in asked:
+        assert model.info["set_aside"].keys() == {"s3"}
+        assert model.info["min_support"] == 2
+        assert model.info["weak_clusters"] == []
+        np.testing.assert_array_equal(model.centers, asked[0].centers)
+    assert supported(Consensus()).info["set_aside"] == {}
+
+
+def test_the_larger_support_counts_and_a_smaller_one_is_refused():
+    assert supported(Consensus(min_support=3), min_support=2).info["min_support"] == 3
+    with pytest.raises(ValueError, match="'min_support' of Consensus is 2 and that of the run 3"):
+        supported(Consensus(min_support=2), min_support=3)
