@@ -32,12 +32,12 @@ network-test-short: $(READY) ## the part of it that CI runs
 reproduce-check: $(READY) ## is docs/reproduction.md what the stored rows say? `make unit` asks the same
 	$(BIN)/python scripts/reproduction_page.py --check
 
-$(READY): requirements/dev.txt pyproject.toml
+$(READY): requirements/dev.txt pyproject.toml reproduction/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "koncord needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements/dev.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./reproduction
 	@touch $@
 
 lock: ## newest versions of what requirements/dev.in asks for

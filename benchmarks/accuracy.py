@@ -41,12 +41,12 @@ from koncord.aggregate.consensus.choosing import (
 from koncord.aggregate.consensus.leaves import Leaves, axes_of, stacked
 from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
 from koncord.kernels.assign import means_by_label, nearest
-from koncord.reproduce import protocol
-from koncord.reproduce.execute import versions
-from koncord.reproduce.protocol import Setting
-from koncord.reproduce.rows import DONE, Row, Run
-from koncord.reproduce.runner import Table, deal_for, table_for
-from koncord.reproduce.store import Store
+from koncord_reproduction import protocol
+from koncord_reproduction.execute import versions
+from koncord_reproduction.protocol import Setting
+from koncord_reproduction.rows import DONE, Row, Run
+from koncord_reproduction.runner import Table, deal_for, table_for
+from koncord_reproduction.store import Store
 
 # The paper's sets as `koncord reproduce` uses them, and one of our own.
 SETS: Mapping[str, Setting] = {**protocol.SETS, "digits": Setting(n_clients=10, upsilons=())}

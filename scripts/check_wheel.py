@@ -3,7 +3,8 @@
     python scripts/check_wheel.py        # also: make wheel-test
 
 The wheel is built from a copy of the tree and installed with the versions of requirements/dev.txt. Then every command
-shows its help, what needs no extra works, and what needs one says which in one line.
+shows its help, what needs no extra works, and what needs one says which in one line. A command of koncord-reproduction
+says how to get it, and is there once the wheel of that distribution is installed beside it.
 """
 
 import shutil
@@ -19,28 +20,28 @@ from koncord.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src")
+REPRODUCTION = "pip install ./reproduction"
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 N_AT_ONCE = 2
-IMAGES = "import numpy; numpy.savez('images.npz', X=numpy.zeros((4, 8, 8)))"  # for the command that embeds some
 # Commands that need an extra, by the extra whose absence they must name.
 NEEDS = {
     "serve": "flower",
     "invite north": "flower",
     "join --invite north.invite --data koncord-demo/sites/site-1.csv": "flower",
     "run --out run": "flower",
-    "reproduce federated-a --datasets waveform --methods oracle --seeds 42 --out reproduction": "reproduce",
-    "embed images.npz --latent 2 --out embedded.npz": "embed",
     "fit koncord-demo/sites/site-1.csv koncord-demo/sites/site-2.csv --out noisy"
     " --epsilon 2 --delta 1e-6 --bound 9": "privacy",
     "estimate koncord-demo/sites/site-1.csv --plot site-1.png": "report",
 }
-# What works without any, in this order.
+# Commands of koncord-reproduction.
+ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz")
+# What works without any extra, in this order.
 WORKS = (
     "--version",
     "demo",
     "fit koncord-demo/sites/site-1.csv koncord-demo/sites/site-2.csv --out run --estimator xmeans",
     "predict run koncord-demo/sites/site-3.csv --out labels.csv",
     "report run",
-    "reproduce --list",
 )
 
 
@@ -50,6 +51,7 @@ def main() -> int:
         bare = Bare(Path(folder))
         installed = perf_counter() - began
         faults = [*bare.faults_of_help(), *bare.faults_of_work(), *bare.faults_of_extras()]
+        faults += bare.faults_of_reproduction()
     met = perf_counter() - began - installed
     print(f"bare wheel: installed in {installed:.0f} s, {len(COMMANDS)} commands met in {met:.0f} s")
     for fault in faults:
@@ -64,12 +66,14 @@ class Bare:
         self.bin = folder / "venv" / "bin"
         self.work = folder / "work"
         self.work.mkdir()
-        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        wheel = built(folder, pip)
+        self.folder = folder
         call([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")])
-        pinned = ["--constraint", str(ROOT / "requirements" / "dev.txt")]
-        call([*pip, "--python", str(self.bin / "python"), "install", "--no-compile", *pinned, str(wheel)])
-        subprocess.run([self.bin / "python", "-c", IMAGES], cwd=self.work, check=True)
+        self.install("koncord", ROOT, "--constraint", str(ROOT / "requirements" / "dev.txt"))
+
+    def install(self, name: str, root: Path, *options: str) -> None:
+        """Build the wheel of a distribution from its folder, and install it."""
+        wheel = built(self.folder / name, root)
+        call([*PIP, "--python", str(self.bin / "python"), "install", "--no-compile", *options, str(wheel)])
 
     def koncord(self, arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -97,16 +101,27 @@ class Bare:
                 if done.returncode != 1 or advice not in done.stderr or done.stderr.count("\n") != 1 or done.stdout:
                     yield fault(arguments, done, f"one line with {advice} and exit code 1")
 
+    def faults_of_reproduction(self) -> Iterator[str]:
+        for arguments in ELSEWHERE:
+            done = self.koncord(arguments)
+            if done.returncode != 1 or REPRODUCTION not in done.stderr or done.stderr.count("\n") != 1 or done.stdout:
+                yield fault(arguments, done, f"one line with {REPRODUCTION} and exit code 1")
+        self.install("koncord-reproduction", ROOT / "reproduction", "--no-deps")
+        for arguments in ("--help", "reproduce --list", "embed --help"):
+            done = self.koncord(arguments)
+            if done.returncode or done.stderr or not done.stdout:
+                yield fault(arguments, done, "a result and exit code 0, with koncord-reproduction installed")
 
-def built(folder: Path, pip: list[str]) -> Path:
+
+def built(folder: Path, root: Path) -> Path:
     """The wheel, from a copy: setuptools would take up what an older build left in the tree."""
     tree = folder / "tree"
-    tree.mkdir()
+    tree.mkdir(parents=True)
     for name in SOURCES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tree / name)
-    call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(tree)])
-    (wheel,) = folder.glob("koncord-*.whl")
+        copy = shutil.copytree if (root / name).is_dir() else shutil.copy
+        copy(root / name, tree / name)
+    call([*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(tree)])
+    (wheel,) = folder.glob("*.whl")
     return wheel
 
 

@@ -6,7 +6,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from koncord.cli import COMMANDS, main
+from koncord.cli import all_commands, main
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 INTRODUCTION = """\
@@ -18,13 +18,16 @@ Results go to stdout, progress goes to stderr (a bar on a terminal, when the wor
 one JSON object and nothing else. Exit codes: 0 success; 2 a wrong call (a bad option, a file or a column that is not
 there); 1 any other failure; 130 stopped with Ctrl-C. What is wrong is always one line on stderr that begins with
 `koncord:`; with the environment variable `KONCORD_TRACEBACK=1` the place in the source comes before it.
+
+`embed` and `reproduce` come with the distribution koncord-reproduction: `pip install ./reproduction` in a checkout. Any
+distribution may add commands, as entry points of the group `koncord.commands`.
 """
 
 
 def page() -> str:
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}  # the page must not depend on the terminal
     parts = [INTRODUCTION, block("koncord", ["--help"])]
-    parts += [block(f"koncord {command.NAME}", [command.NAME, "--help"]) for command in COMMANDS]
+    parts += [block(f"koncord {command.NAME}", [command.NAME, "--help"]) for command in all_commands()]
     return "\n".join(parts)
 
 

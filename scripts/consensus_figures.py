@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from koncord.reproduce.rows import Row, read_rows
-from koncord.reproduce.store import ROWS
+from koncord_reproduction.rows import Row, read_rows
+from koncord_reproduction.store import ROWS
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 FLOOR = "consensus/floor-"

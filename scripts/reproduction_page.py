@@ -11,8 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from koncord.reproduce.page import BESIDE, Report, docs_texts, figures_of, put, write_docs
-from koncord.reproduce.rows import Row, Run, as_text, read_rows
+from koncord_reproduction.page import BESIDE, Report, docs_texts, figures_of, put, write_docs
+from koncord_reproduction.rows import Row, Run, as_text, read_rows
 
 DOCS = Path(__file__).parent.parent / "docs"
 MOST_LINES = 20

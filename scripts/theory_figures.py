@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from koncord import theory
-from koncord.reproduce.synthetic import (
+from koncord_reproduction.synthetic import (
     COUNT_DRAWS,
     DIMENSIONS,
     DRAWS,

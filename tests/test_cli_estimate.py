@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 import koncord
 from koncord._progress import reporting
-from koncord.cli import COMMANDS
+from koncord.cli import all_commands
 from koncord.cli.progress import ProgressBar
 from koncord.data.files import standardise
 from koncord.estimate.search import split_rows
@@ -504,7 +504,7 @@ def test_the_examples_of_the_help_work(visits, run, example):
 
 
 def test_every_command_has_an_example_in_its_help(run):
-    for command in COMMANDS:
+    for command in all_commands():
         _, out, _ = run(command.NAME, "--help")
         assert f"\n  koncord {command.NAME} " in out
 

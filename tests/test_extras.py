@@ -12,8 +12,9 @@ import pytest
 from koncord._extras import MODULES
 
 ROOT = Path(__file__).parents[1]
-NEEDS = runpy.run_path(str(ROOT / "scripts" / "check_wheel.py"), run_name="imported")["NEEDS"]
-# An interpreter that finds no module of any extra.
+CHECK_WHEEL = runpy.run_path(str(ROOT / "scripts" / "check_wheel.py"), run_name="imported")
+NEEDS, ELSEWHERE = CHECK_WHEEL["NEEDS"], CHECK_WHEEL["ELSEWHERE"]
+# An interpreter that finds no module of any extra, and no other distribution that brings commands.
 BARE = """
 import sys
 from importlib.machinery import PathFinder
@@ -22,6 +23,10 @@ class Without(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
         return None if name.split(".")[0] in ABSENT else super().find_spec(name, path, target)
+
+    @classmethod
+    def find_distributions(cls, *args, **kwargs):
+        return (found for found in PathFinder.find_distributions(*args, **kwargs) if found.name not in ABSENT)
 
 ABSENT = {absent}
 sys.meta_path = [Without if finder is PathFinder else finder for finder in sys.meta_path]
@@ -32,7 +37,8 @@ sys.exit(main(sys.argv[1:]))
 
 def bare(folder, arguments):
     """One command without any extra, in this folder."""
-    program = BARE.replace("{absent}", repr({name for names in MODULES.values() for name in names}))
+    absent = {"koncord-reproduction", *(name for names in MODULES.values() for name in names)}
+    program = BARE.replace("{absent}", repr(absent))
     command = [sys.executable, "-c", program, *arguments.split()]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
@@ -46,7 +52,6 @@ def folder(tmp_path_factory):
     for at in (1, 2):
         rows = np.random.default_rng(at).normal(size=(60, 2))
         np.savetxt(sites / f"site-{at}.csv", rows, delimiter=",", header="a,b", comments="")
-    np.savez(folder / "images.npz", X=np.zeros((4, 8, 8)))
     return folder
 
 
@@ -57,6 +62,18 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(arguments,
     assert done.stderr.startswith("koncord: ")
     assert done.stderr.endswith(f" needs an optional part of koncord: pip install 'koncord[{NEEDS[arguments]}]'.\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", ELSEWHERE)
+def test_a_command_of_a_distribution_that_is_not_installed_says_in_one_line_how_to_get_it(arguments, folder):
+    done = bare(folder, arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    name = arguments.split()[0]
+    assert done.stderr == (
+        f"koncord: koncord {name} comes with another distribution, koncord-reproduction: "
+        "pip install ./reproduction, in a checkout of koncord.\n"
+    )
+    assert f"    {name}" not in bare(folder, "--help").stdout
 
 
 def test_what_a_site_would_send_is_shown_without_any_extra(folder):

@@ -8,9 +8,7 @@ from koncord.errors import MissingExtra
 MODULES = {
     "report": ("matplotlib",),
     "flower": ("flwr", "cryptography", "httpx"),
-    "embed": ("torch",),
     "privacy": ("opendp",),
-    "reproduce": ("matplotlib", "pebble"),
 }
 
 

@@ -49,8 +49,8 @@ class FetchError(KoncordError):
 class MissingExtra(KoncordError):
     """Something needs an optional dependency that is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional part of koncord: pip install 'koncord[{extra}]'.")
+    def __init__(self, what: str, extra: str, distribution: str = "koncord") -> None:
+        super().__init__(f"{what} needs an optional part of {distribution}: pip install '{distribution}[{extra}]'.")
 
 
 class MessageError(KoncordError):

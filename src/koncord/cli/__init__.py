@@ -1,7 +1,8 @@
 """The command line: parses, calls, prints.
 
-Each command is a module of this package with `add_parser(subparsers)`, which sets ``run`` as the default of its parser.
-The modules import NumPy and the rest inside their functions, so that ``koncord --help`` waits for none of it.
+Each command is a module of this package with `add_parser(subparsers)`, which sets ``run`` as the default of its parser;
+other distributions bring more (`koncord.cli.installed`). The modules import NumPy and the rest inside their functions,
+so that ``koncord --help`` waits for none of it.
 
 Results go to stdout, progress and the one line that says what is wrong to stderr. Exit codes: 0 success, 2 a wrong
 call, 1 any other failure, 130 stopped by the person.
@@ -19,11 +20,12 @@ from typing import Any, NoReturn
 import koncord
 from koncord._files import FULL
 from koncord._text import showable
-from koncord.cli import demo, embed, estimate, fit, invite, join, ledger, partition, predict, report, reproduce, serve
+from koncord.cli import demo, estimate, fit, invite, join, ledger, partition, predict, report, serve
 from koncord.cli import run as run_
+from koncord.cli.installed import Command, check_installed, installed_commands
 from koncord.errors import KoncordError
 
-COMMANDS = (estimate, fit, predict, report, serve, invite, join, run_, ledger, demo, partition, embed, reproduce)
+COMMANDS: tuple[Command, ...] = (estimate, fit, predict, report, serve, invite, join, run_, ledger, demo, partition)
 
 SUCCESS, FAILURE, WRONG_CALL, STOPPED = 0, 1, 2, 130
 
@@ -71,17 +73,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(argv: Sequence[str] | None) -> None:
-    parser = build_parser()
+    words = sys.argv[1:] if argv is None else argv
+    commands = all_commands()
+    names = [command.NAME for command in commands]
+    if words:
+        check_installed(words[0], names)
+    parser = build_parser(commands)
     try:
-        args = parser.parse_args(argv)
+        args = parser.parse_args(words)
     except SystemExit:  # --help and --version have printed
         return
     if args.run is None:
-        parser.error(f"say what to do: {', '.join(command.NAME for command in COMMANDS)}")
+        parser.error(f"say what to do: {', '.join(names)}")
     args.run(args)
 
 
-def build_parser() -> Parser:
+def all_commands() -> tuple[Command, ...]:
+    """The commands of this package, then those of other distributions that are installed."""
+    return (*COMMANDS, *installed_commands(command.NAME for command in COMMANDS))
+
+
+def build_parser(commands: Sequence[Command] = COMMANDS) -> Parser:
     parser = Parser(
         prog="koncord",
         usage="koncord COMMAND [options]",
@@ -93,7 +105,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"koncord {koncord.__version__}")
     parser.set_defaults(run=None)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", prog="koncord")
-    for command in COMMANDS:
+    for command in commands:
         command.add_parser(subparsers)
     return parser
 

@@ -1,0 +1,377 @@
+"""Rows -> everything a reader sees: the page, the tables, the figures and the list of claims.
+
+`write` is the only writer; the rest returns text. The same rows always give the same bytes.
+"""
+
+import base64
+import csv
+import io
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from koncord.report import markup
+from koncord.report.page import POLICY
+from koncord.report.style import CSS
+from koncord_reproduction.claims import (
+    AGREES,
+    DIFFERS,
+    NOT_COMPARABLE,
+    NOT_RUN,
+    SCATTER,
+    VERDICTS,
+    Claim,
+    cell_claims,
+    explanations,
+)
+from koncord_reproduction.findings import Findings
+from koncord_reproduction.rows import DONE, FAILED, TIMED_OUT, Row
+from koncord_reproduction.sentences import sentences
+from koncord_reproduction.tables import BELONGS_TO, OUTPUTS, Shown, Table, escaped, html, markdown, row_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE, CLAIMS, CLAIMS_CSV, WHOLE = "reproduction.md", "claims.md", "claims.csv", "reproduction.html"
+TITLE = "The paper, reproduced"
+ABOUT = """\
+`koncord reproduce` makes every table and figure of the paper from data. Each run is a row; the tables, figures and
+verdicts below are made from the rows alone. To make them again:
+
+```sh
+koncord reproduce --jobs 2 --out reproduction          # days for everything; --list tells what there is
+python scripts/reproduction_page.py --rows reproduction/rows.csv
+make reproduce-check                                    # is this page what the stored rows say?
+```
+"""
+RULES = """\
+- **agrees**: the two 95 % intervals overlap. Ours is a t interval over the seeds, or a bootstrap of whole seeds for
+  what is computed over clients. A printed number stands for every number that rounds to it. Where the paper gives no
+  interval, as for K, our interval must hold its number. That is the stricter rule: its number scatters too, so with
+  equal scatter about one such cell in six would miss by chance alone. Where nothing is random, ours must round to the
+  paper's number; “about” allows a tenth.
+- **differs**: it does not.
+- **not comparable**: other data, another embedding or another machine. Both numbers are shown all the same.
+- **not run**: there is no run, or only one, which gives no interval.
+
+n counts seeds (for a number), or sets and pairs of set and seed (for a sentence).
+
+A sentence of the paper is judged on the sets that are the paper's own (Waveform, Abalone, FrogA, FrogB, MNIST); what
+happens on the others is told beside it. Nothing is tuned to make a verdict.
+"""
+
+
+class Report:
+    """The claims, tables and figures of some rows, for some outputs.
+
+    Parameters
+    ----------
+    rows : of any runs, in any order
+    names : outputs to show, all by default
+    """
+
+    def __init__(self, rows: Iterable[Row], names: Collection[str] = tuple(OUTPUTS)) -> None:
+        self.rows = list({row.run: row for row in rows}.values())
+        self.names = [name for name in OUTPUTS if name in names]
+        self.found = Findings(self.rows)
+        cells = cell_claims(self.found)
+        everything = [*cells.values(), *sentences(self.found)]
+        self.claims = [claim for name in self.names for claim in everything if output_of(claim) == name]
+        shown = Shown(found=self.found, claims=cells)
+        self.tables: dict[str, list[Table]] = {
+            name: [make(shown) for make in OUTPUTS[name].tables] for name in self.names
+        }
+
+
+def output_of(claim: Claim) -> str:
+    return BELONGS_TO.get(claim.table, claim.table)
+
+
+# --- writing ---
+
+
+def write(rows: Iterable[Row], folder: Path, names: Collection[str] = tuple(OUTPUTS)) -> list[Claim]:
+    """Write tables, figures, claims and the page into a folder, and return the claims."""
+    report = Report(rows, names)
+    pictures = drawn(report)
+    texts = {
+        PAGE: page_text(report, pictures, beside=""),
+        CLAIMS: claims_text(report.claims),
+        CLAIMS_CSV: claims_csv(report.claims),
+        WHOLE: whole_page(report, pictures),
+    }
+    for table in (table for made in report.tables.values() for table in made):
+        texts[f"tables/{table.name}.md"] = markdown(table)
+        texts[f"tables/{table.name}.html"] = document(
+            table.title, [markup.tag("h1", markup.text(table.title)), html(table)]
+        )
+    for path, content in texts.items():
+        put(folder / path, content.encode())
+    write_figures(pictures, folder)
+    return report.claims
+
+
+def write_docs(rows: Iterable[Row], folder: Path) -> list[Claim]:
+    """Write what the documentation holds: the page, and beside it a folder with claims and figures."""
+    report = Report(rows)
+    pictures = drawn(report)
+    for path, content in docs_texts(report, list(pictures)).items():
+        put(folder / path, content.encode())
+    write_figures(pictures, folder / BESIDE)
+    return report.claims
+
+
+BESIDE = "reproduction"
+
+
+def docs_texts(report: Report, pictures: Collection[str]) -> dict[str, str]:
+    """The text files of the documentation, by path."""
+    return {
+        PAGE: page_text(report, pictures, beside=f"{BESIDE}/"),
+        f"{BESIDE}/{CLAIMS}": claims_text(report.claims),
+        f"{BESIDE}/{CLAIMS_CSV}": claims_csv(report.claims),
+    }
+
+
+def page(rows: Iterable[Row]) -> str:
+    """The page of the documentation."""
+    report = Report(rows)
+    return page_text(report, list(figures_of(report)), beside=f"{BESIDE}/")
+
+
+def write_figures(pictures: Mapping[str, tuple[bytes, bytes]], folder: Path) -> None:
+    for name, (as_png, as_svg) in pictures.items():
+        put(folder / "figures" / f"{name}.png", as_png)
+        put(folder / "figures" / f"{name}.svg", as_svg)
+
+
+def put(path: Path, content: bytes) -> None:
+    """The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.part")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def drawn(report: Report) -> dict[str, tuple[bytes, bytes]]:
+    """Every figure there are runs for, as PNG and as SVG, by name."""
+    made = figures_of(report)
+    from koncord_reproduction.figures import png, svg
+
+    return {name: (png(figure), svg(figure)) for name, figure in made.items()}
+
+
+def figures_of(report: Report) -> "dict[str, Figure]":
+    from koncord_reproduction.figures import FIGURES
+
+    names = [figure for name in report.names for figure in OUTPUTS[name].figures]
+    made = ((name, FIGURES[name].draw(report.found)) for name in names)
+    return {name: figure for name, figure in made if figure is not None}
+
+
+# --- the page as Markdown ---
+
+
+def page_text(report: Report, pictures: Collection[str], *, beside: str) -> str:
+    """`pictures` are the names of the figures there are; `beside` is the folder of figures and claims."""
+    parts = [f"# {TITLE}\n", ABOUT, how_it_was_run(report.rows), "## Verdicts\n", verdict_table(report.claims), RULES]
+    parts += [f"All claims: [claims.md]({beside}{CLAIMS}), [claims.csv]({beside}{CLAIMS_CSV}).\n"]
+    parts += ["## What differs\n", differing_text(report.claims)]
+    parts += ["## Tables and figures\n"]
+    for name in report.names:
+        parts += [markdown(table) for table in report.tables[name]]
+        parts += [picture_text(each, beside) for each in OUTPUTS[name].figures if each in pictures]
+    return "\n".join(parts)
+
+
+def how_it_was_run(rows: Sequence[Row]) -> str:
+    counts = Counter(row.status for row in rows)
+    hours = sum(row.seconds for row in rows) / 3600
+    versions = sorted({row.versions for row in rows if row.versions})
+    told = [
+        f"The rows here: {len(rows):,} runs, {counts[DONE]:,} done, {counts[TIMED_OUT]:,} timed out, "
+        f"{counts[FAILED]:,} failed; {hours:,.1f} hours of one core."
+    ]
+    told += [f"Versions: {'; '.join(versions)}."] if versions else []
+    return " ".join(told) + "\n"
+
+
+def verdict_table(claims: Sequence[Claim]) -> str:
+    """How many claims have which verdict: numbers, sentences, and the numbers by table."""
+    lines = [row_of(["", *VERDICTS, "all"]), row_of(["---", *["---:"] * (len(VERDICTS) + 1)])]
+    numbers = [claim for claim in claims if not claim.is_sentence]
+    groups = {
+        "**all claims**": claims,
+        "sentences": [claim for claim in claims if claim.is_sentence],
+        "numbers": numbers,
+        **{
+            f"· {OUTPUTS[name].title}": [claim for claim in numbers if output_of(claim) == name]
+            for name in OUTPUTS
+            if any(output_of(claim) == name for claim in numbers)
+        },
+    }
+    for title, group in groups.items():
+        counts = Counter(claim.verdict for claim in group)
+        lines.append(row_of([title, *(str(counts[verdict]) for verdict in VERDICTS), str(len(group))]))
+    return "\n".join(lines) + "\n"
+
+
+def differing_text(claims: Sequence[Claim]) -> str:
+    parts = []
+    for title, group in differing_groups(claims).items():
+        lines = [row_of(["where", *CLAIM_COLUMNS]), row_of(["---"] * (1 + len(CLAIM_COLUMNS)))]
+        lines += [row_of([escaped(OUTPUTS[output_of(c)].title), *map(escaped, claim_cells(c))]) for c in group]
+        parts += [f"### {title} ({len(group)})\n", "\n".join(lines) + "\n"]
+    return "\n".join(parts) or "Nothing that was run differs.\n"
+
+
+def differing_groups(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
+    """Sentences first, then numbers, and last those that scatter may explain."""
+    differing = [claim for claim in claims if claim.verdict == DIFFERS]
+    numbers = [claim for claim in differing if not claim.is_sentence]
+    groups = {
+        "Sentences": [claim for claim in differing if claim.is_sentence],
+        "Numbers": [claim for claim in numbers if SCATTER not in claim.reason],
+        f"Numbers that may differ by scatter: {SCATTER}": [claim for claim in numbers if SCATTER in claim.reason],
+    }
+    return {title: group for title, group in groups.items() if group}
+
+
+CLAIM_COLUMNS = ("claim", "paper", "ours", "n", "verdict", "why")
+
+
+def claim_cells(claim: Claim) -> tuple[str, ...]:
+    why = [claim.reason.replace(SCATTER, "").strip("; "), explanation(claim) if claim.verdict == DIFFERS else ""]
+    told = "; ".join(filter(None, why))
+    return claim.cell, paper_text(claim), ours_text(claim), str(claim.n or ""), claim.verdict, told
+
+
+def explanation(claim: Claim) -> str:
+    """What people found out about why it differs."""
+    return "; ".join(told for pattern, told in explanations().items() if fnmatchcase(claim.name, pattern))
+
+
+def picture_text(name: str, beside: str) -> str:
+    from koncord_reproduction.figures import FIGURES
+
+    picture = FIGURES[name]
+    return f"### {picture.title}\n\n![{picture.title}]({beside}figures/{name}.png)\n\n*{escaped(picture.caption)}*\n"
+
+
+# --- claims ---
+
+
+def claims_text(claims: Sequence[Claim]) -> str:
+    """All claims, those that differ first within each output."""
+    parts = ["# Claims\n", verdict_table(claims)]
+    order = {verdict: at for at, verdict in enumerate((DIFFERS, AGREES, NOT_COMPARABLE, NOT_RUN))}
+    for name, output in OUTPUTS.items():
+        group = [claim for claim in claims if output_of(claim) == name]
+        if not group:
+            continue
+        parts.append(f"## {output.title}\n")
+        lines = [row_of(CLAIM_COLUMNS), row_of(["---"] * len(CLAIM_COLUMNS))]
+        ranked = sorted(group, key=lambda claim: (not claim.is_sentence, order[claim.verdict]))
+        lines += [row_of([*map(escaped, claim_cells(claim))]) for claim in ranked]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+CSV_COLUMNS = tuple(field.name for field in fields(Claim))
+
+
+def claims_csv(claims: Sequence[Claim]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for claim in claims:
+        values = claim.as_dict()
+        writer.writerow([f"{values[c]:.5g}" if isinstance(values[c], float) else values[c] for c in CSV_COLUMNS])
+    return text.getvalue()
+
+
+def paper_text(claim: Claim) -> str:
+    return with_interval(claim.paper, claim.paper_low, claim.paper_high)
+
+
+def ours_text(claim: Claim) -> str:
+    return with_interval(claim.ours, claim.ours_low, claim.ours_high)
+
+
+def with_interval(value: float | str | None, low: float | None, high: float | None) -> str:
+    """A number with its interval, where it has one that is more than a point.
+
+    >>> with_interval(0.25, 0.24, 0.26), with_interval(3.0, 3.0, 3.0), with_interval(None, 1.0, 1.25)
+    ('0.250 [0.240, 0.260]', '3.00', '1.00 to 1.25')
+    """
+    if isinstance(value, str):
+        return value
+    if value is None:
+        ends = [rounded(end) for end in (low, high) if end is not None]
+        return " to ".join(ends) if len(ends) == 2 else f"> {ends[0]}" if ends else "–"
+    if low is None or high is None or low == high:
+        return rounded(value)
+    return f"{rounded(value)} [{rounded(low)}, {rounded(high)}]"
+
+
+def rounded(value: float) -> str:
+    n_decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+    return markup.with_minus(f"{value:z,.{n_decimals}f}")
+
+
+# --- the page as HTML ---
+
+
+def whole_page(report: Report, pictures: Mapping[str, tuple[bytes, bytes]]) -> str:
+    """One file that holds everything, figures included."""
+    counts = Counter(claim.verdict for claim in report.claims)
+    figures = [(verdict, str(counts[verdict])) for verdict in VERDICTS]
+    sections = [markup.section("differing", "What differs", *differing_html(report.claims))]
+    for name in report.names:
+        parts = [html(table) for table in report.tables[name]]
+        parts += [embedded(each, pictures[each][0]) for each in OUTPUTS[name].figures if each in pictures]
+        sections.append(markup.section(name, markup.text(OUTPUTS[name].title), *parts))
+    folded = markup.tag("summary", f"All {len(report.claims)} claims") + claims_html("All claims", report.claims)
+    sections.append(markup.section("claims", "Claims", markup.tag("details", folded)))
+    head = [markup.tag("h1", TITLE), markup.definitions(figures, class_="figures")]
+    run = markup.paragraph(markup.text(how_it_was_run(report.rows).strip()), class_="muted")
+    return document(TITLE, [*head, run, *sections])
+
+
+def differing_html(claims: Sequence[Claim]) -> list[str]:
+    groups = differing_groups(claims)
+    tables = [claims_html(f"{title} ({len(group)})", group) for title, group in groups.items()]
+    return tables or [markup.paragraph("Nothing that was run differs.")]
+
+
+def claims_html(caption: str, claims: Sequence[Claim]) -> str:
+    columns = [markup.Column(head=head, is_text=True) for head in ("where", *CLAIM_COLUMNS)]
+    rows = [[markup.text(OUTPUTS[output_of(each)].title), *map(markup.text, claim_cells(each))] for each in claims]
+    return markup.table(caption, columns, rows)
+
+
+def embedded(name: str, image: bytes) -> str:
+    from koncord_reproduction.figures import FIGURES
+
+    picture = FIGURES[name]
+    source = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    shown = f'<img src="{source}" alt="{markup.text(picture.title)}" style="max-width:100%">'
+    caption = f"{markup.tag('strong', markup.text(picture.title))}. {markup.text(picture.caption)}"
+    return shown + markup.paragraph(caption, class_="muted")
+
+
+def document(title: str, parts: Sequence[str]) -> str:
+    head = [
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{markup.text(POLICY)}">',
+        '<link rel="icon" href="data:,">',
+        markup.tag("title", f"{markup.text(title)} | koncord"),
+        markup.tag("style", f"\n{CSS}"),
+    ]
+    body = markup.tag("main", "\n".join(parts), class_="wrap")
+    whole = markup.tag("html", "\n".join([markup.tag("head", "\n".join(head)), markup.tag("body", body)]), lang="en")
+    return f"<!doctype html>\n{whole}\n"

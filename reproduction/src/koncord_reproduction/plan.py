@@ -1,0 +1,191 @@
+"""Names of tables and figures -> the runs they are made from, and what a run has to wait for."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from koncord_reproduction import synthetic
+from koncord_reproduction.protocol import (
+    AGGREGATORS,
+    EVALUATION_LIMIT,
+    EVALUATION_SEEDS,
+    IMAGES,
+    METHODS,
+    PHASE_1,
+    POOLED,
+    POOLED_TUNED,
+    RELEASED,
+    SETS,
+    TABULAR,
+    TUNING_LIMIT,
+    TUNING_SEEDS,
+)
+from koncord_reproduction.rows import Run
+
+ALL = tuple(SETS)
+GAUSSIANS = tuple(f"gauss-{d}" for d in synthetic.DIMENSIONS)
+ONCE = (synthetic.SEED,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One kind of run, over sets, methods and seeds."""
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...] = EVALUATION_SEEDS
+    seconds: float = EVALUATION_LIMIT  # a run may take
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "classes": Experiment(datasets=ALL, methods=("classes",), seeds=ONCE),
+    "partition-a": Experiment(datasets=ALL, methods=("partition",)),
+    "partition-b": Experiment(datasets=ALL, methods=("partition",)),
+    "tune-federated": Experiment(datasets=TABULAR, methods=PHASE_1, seeds=TUNING_SEEDS, seconds=TUNING_LIMIT),
+    "federated-a": Experiment(datasets=ALL, methods=PHASE_1),
+    "federated-b": Experiment(datasets=ALL, methods=PHASE_1),
+    "released": Experiment(datasets=ALL, methods=RELEASED),
+    "aggregators-a": Experiment(datasets=ALL, methods=AGGREGATORS),
+    "tune-pooled": Experiment(datasets=ALL, methods=POOLED_TUNED, seeds=TUNING_SEEDS),
+    "pooled": Experiment(datasets=ALL, methods=POOLED),
+    "tune-quarter": Experiment(datasets=IMAGES, methods=("asm-s",), seeds=TUNING_SEEDS),
+    "quarter": Experiment(datasets=IMAGES, methods=("asm-s", "kmeans")),
+    "merge-sweep": Experiment(datasets=ALL, methods=("asm-s",)),
+    "synthetic-onset": Experiment(
+        datasets=GAUSSIANS, methods=tuple(f"r{at + 1}" for at in range(synthetic.N_ANISOTROPIES)), seeds=ONCE
+    ),
+    "synthetic-components": Experiment(datasets=GAUSSIANS, methods=tuple(f"n{n}" for n in synthetic.SIZES), seeds=ONCE),
+}
+DATASETS = (*ALL, *GAUSSIANS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a table or figure takes from one experiment."""
+
+    experiment: str
+    methods: tuple[str, ...] | None = None  # None: all
+
+
+def part(experiment: str, *methods: str) -> Part:
+    return Part(experiment=experiment, methods=methods or None)
+
+
+# The tables and figures, in the paper's order, and the runs each is made from.
+OUTPUTS: Mapping[str, tuple[Part, ...]] = {
+    "pooled": (part("pooled"),),
+    "mechanisms": (
+        part("classes"),
+        part("pooled", "asm-s", "kmeans"),
+        part("merge-sweep"),
+        part("quarter"),
+    ),
+    "merge-sweep": (part("merge-sweep"),),
+    "federated-a": (part("federated-a"),),
+    "runtime": (part("federated-a", "asm-s", "dpgmm", "xmeans", "gmeans"),),
+    "synthetic": (part("synthetic-onset"), part("synthetic-components")),
+    "true-counts": (part("federated-a", "oracle"), part("released")),
+    "federated-b": (part("federated-b"),),
+    "local-counts": (part("federated-a"), part("federated-b")),
+    "points-per-cluster": (part("classes"), part("partition-a"), part("partition-b")),
+    "partition-robustness": (part("federated-a"), part("federated-b")),
+    "aggregators": (part("aggregators-a"),),
+}
+
+
+def plan(
+    names: Iterable[str] = tuple(OUTPUTS),
+    *,
+    datasets: Collection[str] = DATASETS,
+    methods: Collection[str] = METHODS,
+    seeds: Sequence[int] = EVALUATION_SEEDS,
+) -> list[Run]:
+    """All runs that `names` are made from and those they need, each after what it needs, the quick ones first.
+
+    `methods` and `seeds` choose among what has several: an experiment that compares no methods is made whole.
+    """
+    wanted = {run for name in names for each in OUTPUTS[name] for run in runs_of(each, datasets, methods, seeds)}
+    return in_order(wanted | {need for run in wanted for need in needs(run)})
+
+
+def runs_of(each: Part, datasets: Collection[str], methods: Collection[str], seeds: Sequence[int]) -> list[Run]:
+    experiment = EXPERIMENTS[each.experiment]
+    chosen = [method for method in (each.methods or experiment.methods) if (method in methods or method not in METHODS)]
+    over = seeds if experiment.seeds == EVALUATION_SEEDS else experiment.seeds
+    runs = [
+        Run(each.experiment, dataset, method, seed)
+        for dataset, method, seed in product(experiment.datasets, chosen, over)
+        if dataset in datasets
+    ]
+    return [run for run in runs if run.method != "released-10" or run.dataset == "fmnist"]
+
+
+def needs(run: Run) -> tuple[Run, ...]:
+    """The tuning runs whose rows a run is given."""
+    experiment, method = run.experiment, run.method
+    if experiment in ("federated-a", "federated-b", "released") and run.dataset in TABULAR:
+        tuning, method = "tune-federated", "oracle" if experiment == "released" else method
+    elif experiment in ("pooled", "merge-sweep") and method in POOLED_TUNED:
+        tuning = "tune-pooled"
+    elif experiment == "quarter" and method in POOLED_TUNED:
+        tuning = "tune-quarter"
+    else:
+        return ()
+    return tuple(Run(tuning, run.dataset, method, seed) for seed in TUNING_SEEDS)
+
+
+def in_order(runs: Iterable[Run]) -> list[Run]:
+    """Runs by the time they and what they need take; so what is needed comes before what needs it."""
+
+    def rank(run: Run) -> tuple[float, bool, Run]:
+        return rough_seconds(run) + sum(map(rough_seconds, needs(run))), bool(needs(run)), run
+
+    return sorted(runs, key=rank)
+
+
+def time_limit(run: Run) -> float:
+    return EXPERIMENTS[run.experiment].seconds
+
+
+# Seconds of a run on one idle core, in the order of SETS. They put quick runs first and tell roughly how long it
+# will take; no number of a run depends on them.
+ROUGH_SECONDS: Mapping[tuple[str, str], tuple[float, ...]] = {
+    ("federated", "asm-s"): (0.5, 0.4, 0.5, 0.5, 8, 9, 3, 5),
+    ("federated", "asm-i"): (0.4, 0.3, 0.5, 0.5, 6, 6, 3, 2),
+    ("federated", "dpgmm"): (9, 14, 6, 6, 190, 120, 60, 25),
+    ("federated", "xmeans"): (0.2, 0.3, 0.4, 0.4, 2, 7, 1, 2),
+    ("federated", "gmeans"): (0.8, 0.6, 4, 4, 8, 9, 9, 3),
+    ("federated", "oracle"): (0.2, 0.2, 0.2, 0.2, 3, 4, 2, 2),
+    ("released", "released"): (0.2, 0.2, 0.3, 0.3, 20, 40, 10, 30),
+    ("released", "released-10"): (0, 0, 0, 0, 0, 20, 0, 0),
+    ("aggregators-a", "kfed"): (0.3, 0.5, 0.8, 0.8, 6, 8, 4, 6),
+    ("aggregators-a", "fedkmeans"): (0.1, 0.1, 0.1, 0.1, 2, 2, 2, 2),
+    ("aggregators-a", "ffcm-avg1"): (0.2, 0.4, 0.4, 0.4, 2, 6, 2, 2),
+    ("aggregators-a", "ffcm-avg2"): (0.2, 0.4, 1, 1, 3, 18, 2, 2),
+    ("aggregators-a", "spahm"): (0.2, 0.5, 0.3, 0.3, 14, 19, 7, 12),
+    ("aggregators-a", "afcl"): (8, 6, 8, 8, 30, 60, 60, 10),
+    ("tune-pooled", "asm-s"): (0.5, 0.3, 1, 1, 3, 4, 3, 2),
+    ("tune-pooled", "dpgmm"): (20, 20, 20, 20, 300, 500, 300, 300),
+    ("pooled", "asm-s"): (0.1, 0.1, 0.2, 0.2, 0.4, 1, 0.4, 0.5),
+    ("pooled", "dpgmm"): (5, 5, 5, 5, 100, 300, 100, 100),
+    ("pooled", "xmeans"): (0.1, 0.2, 0.5, 0.5, 0.3, 10, 0.3, 5),
+    ("pooled", "gmeans"): (0.3, 0.5, 1, 1, 12, 12, 4, 4),
+    ("pooled", "kmeans"): (0.1, 0.1, 0.2, 0.2, 1.5, 4, 2, 3),
+    ("merge-sweep", "asm-s"): (0.2, 0.2, 0.2, 0.2, 0.5, 2, 0.5, 0.5),
+}
+LIKE = {
+    "federated-a": "federated",
+    "federated-b": "federated",
+    "tune-federated": "federated",
+    "quarter": "pooled",
+    "tune-quarter": "tune-pooled",
+}
+QUICK = (0.1,) * len(SETS)
+SYNTHETIC_SECONDS = {"synthetic-onset": 3.0, "synthetic-components": 1.0}
+
+
+def rough_seconds(run: Run) -> float:
+    if run.experiment in SYNTHETIC_SECONDS:
+        return SYNTHETIC_SECONDS[run.experiment]
+    by_set = ROUGH_SECONDS.get((LIKE.get(run.experiment, run.experiment), run.method), QUICK)
+    return by_set[ALL.index(run.dataset)]

@@ -1,0 +1,834 @@
+"""Findings -> tables in the paper's layout, and tables -> Markdown and HTML.
+
+A cell shows our number, below it the paper's; a cell whose verdict is "differs" bears the mark ≠. Runs that failed or
+timed out are told in the cell, and so is the number of seeds where it is not ten.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, isnan, nan
+from typing import NamedTuple
+
+import numpy as np
+
+from koncord.report import markup
+from koncord.report.markup import Column
+from koncord_reproduction.claims import DIFFERS, MARKS, Claim, runs_behind, shortfall
+from koncord_reproduction.findings import AGGREGATORS, GAUSSIANS, POOLED, REGIMES, Findings
+from koncord_reproduction.paper import (
+    DIFFERENCES,
+    IMAGES,
+    LABEL_FREE,
+    METHODS,
+    N_CLUSTERS,
+    SETS,
+    TITLES,
+    Key,
+    Number,
+    find,
+    numbers,
+)
+
+N_SEEDS = 10
+PLAIN, BOLD, PAPER = "plain", "bold", "paper"
+
+
+class Line(NamedTuple):
+    """One line of a cell and how it looks."""
+
+    text: str
+    look: str = PLAIN
+
+
+Cell = tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table as text: what it is called, its head, its cells, and the sentences below it."""
+
+    name: str
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]  # the first cell of a row is its head
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a table is made from."""
+
+    found: Findings
+    claims: Mapping[Key, Claim]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One name of ``koncord reproduce``: what it is, what it is made from, and what it makes."""
+
+    title: str
+    experiments: tuple[str, ...]
+    tables: tuple[Callable[[Shown], Table], ...] = ()
+    figures: tuple[str, ...] = ()
+
+
+# --- cells ---
+
+
+def text(*lines: str) -> Cell:
+    return tuple(Line(line) for line in lines)
+
+
+def cell_of(
+    shown: Shown, key: Key, quantities: Sequence[str], joined: Callable[[Sequence[str]], Sequence[str]]
+) -> Cell:
+    """Our numbers in lines, what is to be said about the runs, and the paper's numbers in lines."""
+    keys = [key._replace(quantity=quantity) for quantity in quantities]
+    runs = runs_behind(shown.found, keys[0])
+    ours = [number_of(shown, each) for each in keys]
+    theirs = [printed(find(*each)) for each in keys]
+    lines = list(text(*joined(ours))) if any(ours) else [] if runs.n else [Line("not run")]
+    remarks = [f"n = {len(runs.done)}"] if runs.done and len(runs.done) != N_SEEDS else []
+    remarks += filter(None, [shortfall(runs)])
+    lines += [Line(", ".join(remarks))] if remarks else []
+    if any(theirs):
+        first, *rest = joined(theirs)
+        note = next((number.note for each in keys if (number := find(*each)) and number.note.startswith("n =")), "")
+        lines += [Line(f"paper {first}", PAPER), *(Line(line, PAPER) for line in rest)]
+        lines += [Line(note, PAPER)] if note else []
+    return tuple(lines)
+
+
+def number_of(shown: Shown, key: Key, n_decimals: int | None = None) -> str:
+    """Our number with the paper's number of decimals, its half-width where the paper gives one, and the mark ≠."""
+    estimate, number = shown.found.estimates.get(key), find(*key)
+    if estimate is None or not isfinite(estimate.value):
+        return ""
+    n_decimals = decimals_of(key, number) if n_decimals is None else n_decimals
+    value = markup.fixed(estimate.value, n_decimals)
+    if key.quantity in WITH_HALF:
+        half = (estimate.high - estimate.low) / 2
+        value += "" if isnan(half) else f" ± {half:.{n_decimals}f}"
+    return value + (" ≠" if differs(shown, key) else "")
+
+
+# Quantities whose half-width is shown.
+WITH_HALF = ("ari", "personalised_ari")
+DECIMALS: Mapping[str, int] = {"ari": 3, "personalised_ari": 3, "k": 1, "k_error": 1, "ms": 0}
+
+
+def decimals_of(key: Key, number: Number | None) -> int:
+    if number is not None and number.text:
+        return len(number.text.partition(".")[2])
+    return DECIMALS.get(key.quantity.removesuffix("_quarter"), 2)
+
+
+def differs(shown: Shown, key: Key) -> bool:
+    return key in shown.claims and shown.claims[key].verdict == DIFFERS
+
+
+def printed(number: Number | None) -> str:
+    """The paper's number as it prints it."""
+    if number is None or not number.text:
+        return ""
+    value = markup.with_minus(number.text)
+    if number.low is not None and number.key.quantity in WITH_HALF:
+        value += f" ± {float(number.text) - number.low:.{len(number.text.partition('.')[2])}f}"
+    return value
+
+
+def two_lines(values: Sequence[str]) -> list[str]:
+    """ARI above K, and where there is one the error of K beside it."""
+    ari, k, *error = (value or "–" for value in values)
+    return [ari, " · ".join([f"K {k}", *(f"|ΔK| {value}" for value in error)])]
+
+
+def beside(values: Sequence[str]) -> list[str]:
+    return [" · ".join(value or "–" for value in values)]
+
+
+def ours_and_paper(ours: str, paper: str) -> Cell:
+    lines = [Line(ours or "not run")]
+    return tuple(lines + ([Line(f"paper {paper}", PAPER)] if paper else []))
+
+
+# --- notes ---
+
+MARK_NOTE = "≠ marks a number whose verdict is “differs”; the paper's number stands below ours."
+
+
+def notes_on(shown: Shown, datasets: Iterable[str] = SETS, *more: str) -> tuple[str, ...]:
+    """How the sets of a table differ from the paper's, after what else is to be said."""
+    told = {**DIFFERENCES, **({"waveform": GENERATED} if has_generated_waveform(shown.found) else {})}
+    return (*more, *(f"{TITLES[each]} is not the paper's: {told[each]}." for each in datasets if each in told))
+
+
+GENERATED = "generated by the rule of the UCI rows, not the rows themselves"
+
+
+def has_generated_waveform(found: Findings) -> bool:
+    described = [values.get("data") for values in found.runs("classes", "waveform", "classes").done.values()]
+    return any("generator" in str(data) for data in described)
+
+
+def shown_sets(shown: Shown, table: str) -> list[str]:
+    """Sets that have a number of ours in a table."""
+    return [each for each in SETS if any(key[:2] == (table, each) for key in shown.found.estimates)]
+
+
+# --- pooled ---
+
+
+def pooled(shown: Shown) -> Table:
+    rows = [
+        (
+            text(TITLES[each]),
+            text(str(N_CLUSTERS[each])),
+            *(cell_of(shown, Key("pooled", each, method, ""), ("ari", "k"), two_lines) for method in POOLED),
+        )
+        for each in SETS
+    ]
+    return Table(
+        name="pooled",
+        title="Pooled benchmark",
+        caption="One client holds all rows: held-out ARI ± half of the 95 % interval (t, ten seeds 42–51), mean "
+        "estimated K below. ASM-S and DP-GMM are chosen by the label-free silhouette.",
+        columns=("Data set", "K*", *(METHODS[method] for method in POOLED)),
+        rows=tuple(rows),
+        notes=notes_on(shown, shown_sets(shown, "pooled"), MARK_NOTE),
+    )
+
+
+def mechanisms(shown: Shown) -> Table:
+    rows = []
+    for each in SETS:
+        single = [
+            ours_and_paper(number_of(shown, key), printed(find(*key)))
+            for quantity in ("r_med", "onset")
+            for key in [Key("mechanisms", each, "", quantity)]
+        ]
+        changes = [
+            change(shown, each, method, quantity)
+            for method, quantity in (("asm-s", "k"), ("asm-s", "ari"), ("kmeans", "ari"))
+        ]
+        d = shown.found.value("mechanisms", each, "", "d")
+        d = d if isfinite(d) else float(find("mechanisms", each, "", "d").text)  # type: ignore[union-attr]
+        rows.append(
+            (text(TITLES[each]), text(f"{d:.0f}"), text(str(N_CLUSTERS[each])), *single, halving(shown, each), *changes)
+        )
+    return Table(
+        name="mechanisms",
+        title="Class anisotropy, onset of merging, and sample size",
+        caption="r_med: median over classes of the largest over the mean eigenvalue. 0.8 √r_med: merge factor at "
+        "which fragments of a typical class are predicted to be reunited. α½: neighbouring merge factors between "
+        "which the count first falls to half of that without merging. K and ARI of ASM-S and ARI of k-means with K "
+        "known: all rows → a fixed random 25 % of each image set; mean over seeds 42–51.",
+        columns=("Data set", "d", "K*", "r_med", "0.8 √r_med", "α½", "ASM-S K", "ASM-S ARI", "k-means ARI"),
+        rows=tuple(rows),
+        notes=notes_on(shown, shown_sets(shown, "mechanisms"), MARK_NOTE),
+    )
+
+
+def change(shown: Shown, dataset: str, method: str, quantity: str) -> Cell:
+    """A number on all rows and, for the image sets, on a quarter of them."""
+    keys = [Key("mechanisms", dataset, method, name) for name in (quantity, f"{quantity}_quarter")]
+    if dataset not in IMAGES:
+        keys.pop()
+    ours = [without_half(number_of(shown, key)) for key in keys]
+    lines = list(ours_and_paper(" → ".join(value or "not run" for value in ours), ""))
+    seeds = [estimate.n for key in keys if (estimate := shown.found.estimates.get(key))]
+    if any(n != N_SEEDS for n in seeds):
+        lines.append(Line(f"n = {', '.join(map(str, seeds))}"))
+    lines += [Line(told) for key in keys if (told := shortfall(runs_behind(shown.found, key)))]
+    return (*lines, Line("paper " + " → ".join(printed(find(*key)) for key in keys), PAPER))
+
+
+def without_half(value: str) -> str:
+    """
+    >>> without_half("0.162 ± 0.010 ≠"), without_half("81.0")
+    ('0.162 ≠', '81.0')
+    """
+    number, _, rest = value.partition(" ± ")
+    return number + (" ≠" if rest.endswith("≠") else "")
+
+
+def halving(shown: Shown, dataset: str) -> Cell:
+    key = Key("mechanisms", dataset, "", "alpha_half")
+    number, (low, high) = numbers()[key], shown.found.interval(*key)
+    ours = "" if isnan(low) else between(low, high) + (" ≠" if differs(shown, key) else "")
+    return ours_and_paper(ours, between(number.low or nan, inf if number.high is None else number.high))
+
+
+def between(low: float, high: float) -> str:
+    """
+    >>> between(1.0, 1.25), between(3.0, inf)
+    ('1–1.25', '> 3')
+    """
+    return f"{low:g}–{high:g}" if isfinite(high) else f"> {low:g}"
+
+
+ALPHAS = ("0", "0.5", "0.75", "1", "1.25", "1.5", "2", "3")
+
+
+def merge_sweep(shown: Shown) -> Table:
+    rows, notes = [], []
+    for each in SETS:
+        selected = shown.found.value("merge-sweep", each, "selected", "alpha")
+        rows.append((text(TITLES[each]), *(sweep_cell(shown, each, alpha, selected) for alpha in ALPHAS)))
+        if isfinite(selected) and f"{selected:g}" not in ALPHAS:
+            ari, k = (shown.found.value("merge-sweep", each, "selected", quantity) for quantity in ("ari", "k"))
+            notes.append(f"{TITLES[each]}: the selected α = {selected:g} is not a column: ARI {ari:.3f}, K {k:.1f}.")
+    notes.append("In the paper the selected α of MNIST is 1.1: ARI 0.162, K 81.0.")
+    chosen = [f"{TITLES[each]} {config}" for each in SETS if (config := chosen_config(shown.found, each))]
+    notes += [f"Chosen by the silhouette (minimum mass, split factor, α): {'; '.join(chosen)}."] if chosen else []
+    return Table(
+        name="merge-sweep",
+        title="Merge sweep",
+        caption="Splits held fixed, merge factor α varied: held-out ARI and mean K, ten seeds. Bold: the α that the "
+        "silhouette selects. ↑ ↓: ARI significantly higher or lower than without merging (Wilcoxon signed-rank, "
+        "paired by seed, p < 0.05).",
+        columns=("Data set", "no merge", *(f"α = {alpha}" for alpha in ALPHAS[1:])),
+        rows=tuple(rows),
+        notes=notes_on(shown, shown_sets(shown, "merge-sweep"), MARK_NOTE, *notes),
+    )
+
+
+def chosen_config(found: Findings, dataset: str) -> str:
+    """The configuration of the sweep, if all its rows have the same."""
+    names = ("min_mass", "split_factor", "merge_factor")
+    done = found.runs("merge-sweep", dataset, "asm-s").done.values()
+    configs = {", ".join(f"{values['selected'].get(name, nan):g}" for name in names) for values in done}
+    return configs.pop() if len(configs) == 1 else ""
+
+
+def sweep_cell(shown: Shown, dataset: str, alpha: str, selected: float) -> Cell:
+    key = Key("merge-sweep", dataset, alpha, "ari")
+    cell = cell_of(shown, key, ("ari", "k"), two_lines)
+    ours = shown.found.estimates.get(key)
+    arrows = [arrow(shown.found.value(*key._replace(quantity="mark"))), arrow(paper_mark(key))]
+    lines = []
+    for line in cell:
+        first_of_ours = ours is not None and line is cell[0]
+        if first_of_ours:
+            line = Line(without_half(line.text) + arrows[0], BOLD if selected == float(alpha) else PLAIN)
+        elif line.look == PAPER and line.text.startswith("paper "):
+            number = find(*key)
+            look = " (selected)" if number and number.note == "selected" else ""
+            line = Line(line.text + arrows[1] + look, PAPER)
+        lines.append(line)
+    return tuple(lines)
+
+
+def paper_mark(key: Key) -> float:
+    number = find(*key._replace(quantity="mark"))
+    return nan if number is None or number.value is None else number.value
+
+
+def arrow(mark: float) -> str:
+    return "" if isnan(mark) or mark == 0 else f" {MARKS[int(mark)]}"
+
+
+# --- federated ---
+
+IN_PAPER = ("asm-s", "dpgmm", "xmeans", "gmeans", "oracle")
+
+
+def federated(regime: str) -> Callable[[Shown], Table]:
+    table = f"federated-{regime}"
+    methods = (*IN_PAPER, "asm-i")
+
+    def make(shown: Shown) -> Table:
+        rows = [
+            (
+                text(TITLES[each]),
+                *(
+                    cell_of(shown, Key(table, each, method, ""), ("ari", "k", "k_error"), two_lines)
+                    for method in methods
+                ),
+            )
+            for each in SETS
+        ]
+        rows.append((text("Mean"), *(mean_cell(shown, table, method) for method in methods)))
+        return Table(
+            name=table,
+            title=f"Federated, regime {regime.upper()}",
+            caption="Phase 1 on every client, then FedGEM: global ARI ± half of the 95 % interval (t, ten seeds "
+            "42–51); below it mean K and mean |K − K*|. Mean: unweighted, over the sets that were run, with the "
+            "paper's mean over the same sets. ASM-I is not in the paper's table.",
+            columns=("Data set", *(METHODS[method] for method in methods)),
+            rows=tuple(rows),
+            notes=notes_on(shown, shown_sets(shown, table), MARK_NOTE),
+        )
+
+    return make
+
+
+def mean_cell(shown: Shown, table: str, method: str) -> Cell:
+    run = [each for each in SETS if Key(table, each, method, "ari") in shown.found.estimates]
+    if not run:
+        return text("not run")
+    quantities = ("ari", "k_error")
+    ours = [np.mean([shown.found.value(table, each, method, quantity) for each in run]) for quantity in quantities]
+    lines = [Line(f"{ours[0]:.3f}"), Line(f"|ΔK| {ours[1]:.1f}")]
+    lines += [Line(f"of {len(run)} sets")] if len(run) < len(SETS) else []
+    theirs = [
+        [float(number.text) for each in run if (number := find(table, each, method, quantity))]
+        for quantity in quantities
+    ]
+    if all(theirs):
+        lines += [Line(f"paper {np.mean(theirs[0]):.3f}", PAPER), Line(f"|ΔK| {np.mean(theirs[1]):.1f}", PAPER)]
+    return tuple(lines)
+
+
+def true_counts(shown: Shown) -> Table:
+    def cell(dataset: str, method: str) -> Cell:
+        return cell_of(shown, Key("true-counts", dataset, method, ""), ("personalised_ari", "k"), two_lines)
+
+    def published(dataset: str) -> Cell:
+        values = [printed(find("true-counts", dataset, "published", name)) for name in ("personalised_ari", "k")]
+        return tuple(Line(line, PAPER) for line in two_lines(values))
+
+    rows = []
+    for each in SETS:
+        whole = cell_of(shown, Key("true-counts", each, "oracle", ""), ("ari",), beside)
+        rows.append(
+            (
+                text(TITLES[each]),
+                text(str(N_CLUSTERS[each])),
+                published(each),
+                cell(each, "released"),
+                cell(each, "oracle"),
+                whole,
+            )
+        )
+    shorter = Key("true-counts", "fmnist", "released-10", "k")
+    here = number_of(shown, shorter)
+    return Table(
+        name="true-counts",
+        title="FedGEM with the true local counts",
+        caption="Personalised ARI (mean over clients of each one's ARI under its own components) ± half of the 95 % "
+        "interval, mean K below; last column the ARI of the global model. Published: the numbers of the FedGEM "
+        "paper, as this paper quotes them. Released program: its behaviour, run here on the same partitions.",
+        columns=("Data set", "K*", "published", "released program", "corrected FedGEM", "corrected, global ARI"),
+        rows=tuple(rows),
+        notes=notes_on(
+            shown,
+            shown_sets(shown, "true-counts"),
+            MARK_NOTE,
+            f"On FMNIST the released program runs 20 rounds, as its script; with 10 rounds K is {here or 'not run'} "
+            f"(paper {printed(find(*shorter))}).",
+        ),
+    )
+
+
+def runtime(shown: Shown) -> Table:
+    def cell(dataset: str, method: str, fastest: float) -> Cell:
+        key = Key("runtime", dataset, method, "ms")
+        value = shown.found.value(*key)
+        ours = "not run" if isnan(value) else f"{value:,.0f}"
+        number = find(*key)
+        remark = shortfall(runs_behind(shown.found, key))
+        lines = [Line(ours, BOLD if value == fastest else PLAIN)]
+        lines += [Line(remark)] if remark else []
+        estimate = shown.found.estimates.get(key)
+        if estimate and dataset != "mean" and estimate.n != N_SEEDS:
+            lines.append(Line(f"n = {estimate.n}"))
+        if number:
+            paper = f"paper {float(number.text):,.0f}"
+            lines.append(Line(paper + (" (fastest)" if number.note == "fastest" else ""), PAPER))
+        return tuple(lines)
+
+    rows = []
+    for each in (*SETS, "mean"):
+        values = [shown.found.value("runtime", each, method, "ms") for method in LABEL_FREE]
+        fastest = min((value for value in values if isfinite(value)), default=nan)
+        rows.append((text(TITLES.get(each, "Mean")), *(cell(each, method, fastest) for method in LABEL_FREE)))
+    return Table(
+        name="runtime",
+        title="Run time of phase 1",
+        caption="Mean wall-clock time of phase 1 for one client, in ms, regime A, with the choice of "
+        "hyperparameters. Bold: the fastest. The paper's times are of another machine and of other implementations.",
+        columns=("Data set", *(METHODS[method] for method in LABEL_FREE)),
+        rows=tuple(rows),
+        notes=notes_on(
+            shown,
+            shown_sets(shown, "runtime"),
+            "ours: one thread, on a shared machine, other runs beside it; read ratios.",
+        ),
+    )
+
+
+GIVEN: Mapping[str, str] = {
+    "kfed": "KFed",
+    "fedkmeans": "FedKMeans",
+    "ffcm-avg1": "FFCM, avg1",
+    "ffcm-avg2": "FFCM, avg2",
+    "spahm": "SPAHM",
+    "afcl": "AFCL",
+}
+
+
+def aggregators(shown: Shown) -> Table:
+    def reference(dataset: str, method: str) -> Cell:
+        key = Key("federated-a", dataset, method, "")
+        return tuple(line for line in cell_of(shown, key, ("ari", "k"), two_lines) if line.look != PAPER)
+
+    rows = [
+        (
+            text(TITLES[each]),
+            *(cell_of(shown, Key("aggregators", each, method, ""), ("ari", "k"), two_lines) for method in AGGREGATORS),
+            reference(each, "asm-s"),
+        )
+        for each in SETS
+    ]
+    heads = [f"{GIVEN[method]} (given: {given_to(shown.found, method)})" for method in AGGREGATORS]
+    return Table(
+        name="aggregators",
+        title="Other aggregators, given what they need",
+        caption="Regime A: global ARI ± half of the 95 % interval, mean K below. These methods are handed what the "
+        "head of their column says; the last column, ASM-S with FedGEM, is handed nothing. The paper has no such "
+        "table.",
+        columns=("Data set", *heads, "ASM-S + FedGEM (given: nothing)"),
+        rows=tuple(rows),
+        notes=notes_on(shown, shown_sets(shown, "aggregators")),
+    )
+
+
+def given_to(found: Findings, method: str) -> str:
+    """What the rows say the method was handed."""
+    told = [
+        str(values["given"])
+        for each in SETS
+        for values in found.runs("aggregators-a", each, method).done.values()
+        if values.get("given")
+    ]
+    return told[0] if told else "not run"
+
+
+# --- partitions ---
+
+
+def datasets(shown: Shown) -> Table:
+    rows = []
+    for each in SETS:
+        cells = []
+        for quantity, source in (
+            ("n", "mechanisms"),
+            ("d", "mechanisms"),
+            ("clients", "datasets"),
+            ("mean_k_g", "datasets"),
+        ):
+            value = shown.found.value(source, each, "", quantity)
+            key = Key("datasets", each, "", quantity)
+            n_decimals = 1 if quantity == "mean_k_g" else 0
+            mark = " ≠" if differs(shown, key) else ""
+            number = find(*key)
+            paper = f"{float(number.text):,.{n_decimals}f}" if number else ""
+            cells.append(ours_and_paper("" if isnan(value) else f"{value:,.{n_decimals}f}{mark}", paper))
+        rows.append((text(TITLES[each]), *cells[:2], text(str(N_CLUSTERS[each])), *cells[2:]))
+    return Table(
+        name="datasets",
+        title="Data sets and clients",
+        caption="Rows N, features d, classes K*, clients G and the mean number of classes of a client. CIFAR-10 is "
+        "not in the paper's table.",
+        columns=("Data set", "N", "d", "K*", "G", "mean K_g"),
+        rows=tuple(rows),
+        notes=notes_on(shown, shown_sets(shown, "points-per-cluster"), MARK_NOTE),
+    )
+
+
+def points_per_cluster(shown: Shown) -> Table:
+    def cell(dataset: str, regime: str, quantity: str) -> Cell:
+        key = Key("points-per-cluster", dataset, regime, quantity)
+        return plain_cell(shown, key, is_undefined=(dataset, quantity) == ("waveform", "rho"))
+
+    quantities = ("mean", "sd", "cv", "rho")
+    heads = [f"{regime.upper()}: {head}" for regime in REGIMES for head in ("mean", "SD", "CV", "ρ(N_g, K_g)")]
+    return Table(
+        name="points-per-cluster",
+        title="Points per cluster in regimes A and B",
+        caption="N_g / K_g over every client and seed: mean, standard deviation, coefficient of variation, and "
+        "Spearman correlation of client size and cardinality (–: every client of Waveform has K_g = 2).",
+        columns=("Data set", "cases", *heads),
+        rows=tuple(
+            (
+                text(TITLES[each]),
+                plain_cell(shown, Key("points-per-cluster", each, "", "cases")),
+                *(cell(each, regime, quantity) for regime in REGIMES for quantity in quantities),
+            )
+            for each in SETS
+        ),
+        notes=notes_on(shown, shown_sets(shown, "points-per-cluster"), MARK_NOTE),
+    )
+
+
+def points_per_cluster_tests(shown: Shown) -> Table:
+    def cell(dataset: str, method: str, quantity: str) -> Cell:
+        key = Key("points-per-cluster-tests", dataset, method, quantity)
+        return plain_cell(shown, key, is_undefined=(dataset, quantity) == ("waveform", "b"))
+
+    cells = (
+        ("a", "cv_median"),
+        ("b", "cv_median"),
+        ("", "seeds_higher"),
+        ("", "p"),
+        ("", "cv_ratio"),
+        ("a", "b"),
+        ("b", "b"),
+    )
+    return Table(
+        name="points-per-cluster-tests",
+        title="Tests of the points per cluster",
+        caption="The seed is the unit; the regimes are paired by seed. CV: of N_g / K_g within a seed, median over "
+        "seeds. p: one-sided Wilcoxon signed-rank test of CV under B above CV under A, Holm over the sets. CV ratio: "
+        "B / A over all clients; b: elasticity in log N_g = a + b log K_g; both with the 95 % interval of 10,000 "
+        "draws of whole seeds.",
+        columns=("Data set", "CV, A", "CV, B", "seeds higher", "p", "CV ratio", "b, A", "b, B"),
+        rows=tuple((text(TITLES[each]), *(cell(each, *names) for names in cells)) for each in SETS),
+        notes=notes_on(shown, shown_sets(shown, "points-per-cluster-tests"), MARK_NOTE),
+    )
+
+
+WITH_INTERVAL = ("cv_ratio", "b", "D")
+
+
+def plain_cell(shown: Shown, key: Key, *, is_undefined: bool = False) -> Cell:
+    """One number, with its interval where the table shows it, above the paper's."""
+    if is_undefined:
+        return text("–")
+    estimate, number = shown.found.estimates.get(key), find(*key)
+    ours = number_of(shown, key)
+    n_decimals = decimals_of(key, number)
+    if ours and key.quantity in WITH_INTERVAL and estimate and estimate.has_interval:
+        ours += f" {bracket(estimate.low, estimate.high, n_decimals)}"
+    if ours and key.quantity == "seeds_higher" and estimate:
+        ours += f" of {estimate.n}"
+    theirs = printed(number)
+    if number and number.low is not None and number.high is not None:
+        theirs += f" {bracket(number.low, number.high, n_decimals)}"
+    if number and number.note.startswith("of "):
+        theirs += f" {number.note}"
+    return ours_and_paper(ours, theirs)
+
+
+def bracket(low: float, high: float, n_decimals: int) -> str:
+    return f"[{markup.fixed(low, n_decimals)}, {markup.fixed(high, n_decimals)}]"
+
+
+def partition_robustness(shown: Shown) -> Table:
+    table = "partition-robustness"
+
+    def count(method: str, quantity: str) -> Cell:
+        key = Key(table, "all", method, quantity)
+        estimate, number = shown.found.estimates.get(key), find(*key)
+        ours = f"{estimate.value:.0f} of {estimate.n}" if estimate else ""
+        return ours_and_paper(ours, f"{number.text} of 8" if number else "")
+
+    def yes_or_no(method: str) -> Cell:
+        key = Key(table, "all", method, "equivalent")
+        words = {0.0: "no", 1.0: "yes"}
+        paper = find(*key)
+        return ours_and_paper(
+            words.get(shown.found.value(*key), ""),
+            words.get(paper.value if paper and paper.value is not None else nan, ""),
+        )
+
+    def local(method: str, quantity: str) -> Cell:
+        if method == "oracle":
+            return text("–")
+        keys = [Key(table, "all", method, f"{quantity}_{regime}") for regime in REGIMES]
+        ours = [number_of(shown, key) for key in keys]
+        return ours_and_paper(" → ".join(ours) if all(ours) else "", " → ".join(printed(find(*key)) for key in keys))
+
+    def difference(method: str) -> Cell:
+        key = Key(table, "all", method, "D")
+        cell, estimate = plain_cell(shown, key), shown.found.estimates.get(key)
+        if estimate is None or estimate.n == N_SEEDS * len(SETS):
+            return cell
+        return (cell[0], Line(f"{estimate.n} pairs"), *cell[1:])
+
+    methods = ("asm-i", "asm-s", "dpgmm", "xmeans", "gmeans", "oracle")
+    return Table(
+        name=table,
+        title="Robustness of the counts to the partition",
+        caption="Regime A → B, paired by seed. Global: relative error of the final count |K − K*| / K*; D: B − A, "
+        "mean over all pairs of set and seed with its 90 % interval; equivalent: the interval lies within ± 0.2; "
+        "sets that change: two-sided Wilcoxon over seeds, Holm over the sets, p < 0.05. Local, mean over sets: "
+        "relative error of the clients' counts, and their Spearman correlation with the true count K_g and with the "
+        "size N_g, within a seed.",
+        columns=(
+            "Method",
+            "D [90 %]",
+            "equivalent",
+            "sets that change",
+            "sets equivalent",
+            "local error",
+            "ρ with K_g",
+            "ρ with N_g",
+        ),
+        rows=tuple(
+            (
+                text(METHODS[method]),
+                difference(method),
+                yes_or_no(method),
+                count(method, "different_sets"),
+                count(method, "equivalent_sets"),
+                *(local(method, quantity) for quantity in ("local_error", "rho_true", "rho_size")),
+            )
+            for method in methods
+        ),
+        notes=notes_on(
+            shown,
+            shown_sets(shown, "federated-b"),
+            "Ours is over the sets that were run under both regimes; the verdicts on the five comparable sets are "
+            "among the claims.",
+        ),
+    )
+
+
+# --- synthetic ---
+
+SYNTHETIC = (
+    ("round", "onset", "round cluster: size at which ASM-S begins to split it"),
+    ("round", "ideal_onset", "round cluster: size at which the idealised split begins"),
+    ("round", "sample_onset", "round cluster: predicted with the anisotropy of a sample"),
+    ("round", "population_onset", "round cluster: predicted with the population anisotropy"),
+    ("r9", "onset", "r ≈ 9: size at which ASM-S begins to split it"),
+    ("n500", "components", "components before merging, n = 500"),
+    ("n5000", "components", "components before merging, n = 5000"),
+    ("", "agree_sample", "share of draws foreseen with the sample anisotropy"),
+    ("", "agree_population", "share of draws foreseen with the population anisotropy"),
+)
+
+
+def synthetic(shown: Shown) -> Table:
+    def cell(dataset: str, method: str, quantity: str) -> Cell:
+        key = Key("synthetic", dataset, method, quantity)
+        value, number = shown.found.value(*key), find(*key)
+        mark = " ≠" if differs(shown, key) else ""
+        n_decimals = 2 if quantity.startswith("agree") else 0
+        ours = "" if isnan(value) else f"{value:.{n_decimals}f}{mark}"
+        if number is None:
+            return ours_and_paper(ours, "")
+        paper = number.text or between(number.low or nan, number.high or nan)
+        return ours_and_paper(ours, f"{number.note} {paper}".strip())
+
+    return Table(
+        name="synthetic",
+        title="One Gaussian cluster: when it is split, and into how many",
+        caption="Every split of a single cluster is spurious. 50 draws for each dimension, anisotropy and size; 20 "
+        "for the components; δ = 1, minimum mass 5.",
+        columns=("", *(f"d = {d}" for d in GAUSSIANS.values())),
+        rows=tuple(
+            (text(title), *(cell(each, method, quantity) for each in GAUSSIANS))
+            for method, quantity, title in SYNTHETIC
+        ),
+        notes=(
+            MARK_NOTE,
+            "“about” in the paper allows a tenth. 500 rows are interpolated between the sizes that were tried.",
+        ),
+    )
+
+
+# In the order of the paper.
+OUTPUTS: Mapping[str, Output] = {
+    "pooled": Output(title="Pooled benchmark", experiments=("tune-pooled", "pooled"), tables=(pooled,)),
+    "mechanisms": Output(
+        title="Class anisotropy, onset of merging, 25 % subsample",
+        experiments=("classes", "tune-pooled", "pooled", "merge-sweep", "tune-quarter", "quarter"),
+        tables=(mechanisms,),
+    ),
+    "merge-sweep": Output(title="Merge sweep", experiments=("tune-pooled", "merge-sweep"), tables=(merge_sweep,)),
+    "federated-a": Output(
+        title="Federated, regime A", experiments=("tune-federated", "federated-a"), tables=(federated("a"),)
+    ),
+    "runtime": Output(title="Run time of phase 1", experiments=("tune-federated", "federated-a"), tables=(runtime,)),
+    "synthetic": Output(
+        title="Synthetic split onset and components before merging",
+        experiments=("synthetic-onset", "synthetic-components"),
+        tables=(synthetic,),
+        figures=("split-onset", "components-before-merging"),
+    ),
+    "true-counts": Output(
+        title="FedGEM with the true counts",
+        experiments=("tune-federated", "federated-a", "released"),
+        tables=(true_counts,),
+    ),
+    "federated-b": Output(
+        title="Federated, regime B", experiments=("tune-federated", "federated-b"), tables=(federated("b"),)
+    ),
+    "local-counts": Output(
+        title="Histograms of the local counts, both regimes",
+        experiments=("tune-federated", "federated-a", "federated-b"),
+        figures=("local-counts-a", "local-counts-b"),
+    ),
+    "points-per-cluster": Output(
+        title="Points per cluster, with its tests",
+        experiments=("classes", "partition-a", "partition-b"),
+        tables=(datasets, points_per_cluster, points_per_cluster_tests),
+        figures=("points-per-cluster",),
+    ),
+    "partition-robustness": Output(
+        title="Robustness of the counts to the partition",
+        experiments=("tune-federated", "federated-a", "federated-b"),
+        tables=(partition_robustness,),
+    ),
+    "aggregators": Output(
+        title="Other aggregators, given what they need", experiments=("aggregators-a",), tables=(aggregators,)
+    ),
+}
+# Tables of claims that are not the name of an output.
+BELONGS_TO: Mapping[str, str] = {"datasets": "points-per-cluster", "points-per-cluster-tests": "points-per-cluster"}
+
+
+# --- as Markdown and HTML ---
+
+
+def markdown(table: Table) -> str:
+    """The table with its caption above and its notes below, headed by its title."""
+    head = [escaped(column) or " " for column in table.columns]
+    lines = [f"### {table.title}", "", escaped(table.caption), ""]
+    lines += [row_of(head), row_of(["---", *[":---:"] * (len(head) - 1)])]
+    lines += [row_of([markdown_cell(cell) for cell in row]) for row in table.rows]
+    if table.notes:
+        lines += ["", *(f"- {escaped(note)}" for note in table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def row_of(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def markdown_cell(cell: Cell) -> str:
+    looks = {PLAIN: "{}", BOLD: "**{}**", PAPER: "<sub>{}</sub>"}
+    return "<br>".join(looks[line.look].format(escaped(line.text)) for line in cell)
+
+
+def escaped(words: str) -> str:
+    """Text that Markdown shows as it is.
+
+    >>> print(escaped("|ΔK| < 1"))
+    \\|ΔK\\| &lt; 1
+    """
+    for character, shown_as in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("*", "\\*")):
+        words = words.replace(character, shown_as)
+    return words
+
+
+def html(table: Table) -> str:
+    columns = [Column(head=markup.text(column), is_text=at == 0) for at, column in enumerate(table.columns)]
+    rows = [[html_cell(cell) for cell in row] for row in table.rows]
+    notes = "".join(markup.tag("li", markup.text(note)) for note in table.notes)
+    return "\n".join(
+        [markup.table(table.caption, columns, rows), markup.tag("ul", notes, class_="muted") if table.notes else ""]
+    ).rstrip()
+
+
+def html_cell(cell: Cell) -> str:
+    looks: Mapping[str, Callable[[str], str]] = {
+        PLAIN: lambda words: words,
+        BOLD: lambda words: markup.tag("strong", words),
+        PAPER: lambda words: markup.tag("small", words),
+    }
+    return "<br>".join(looks[line.look](markup.text(line.text)) for line in cell)
