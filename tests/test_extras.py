@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import koncord
 from koncord._extras import MODULES
+from koncord.cli.installed import ELSEWHERE as ELSEWHERE_COMMANDS
 
 ROOT = Path(__file__).parents[1]
 CHECK_WHEEL = runpy.run_path(str(ROOT / "scripts" / "check_wheel.py"), run_name="imported")
@@ -83,6 +85,13 @@ def test_what_a_site_would_send_is_shown_without_any_extra(folder):
     done = bare(folder, f"join --invite north.invite --data {table} --dry-run --estimator xmeans")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Nothing was sent." in done.stdout
+
+
+def test_the_reproduction_is_of_the_version_of_koncord_that_it_asks_for():
+    project = tomllib.loads((ROOT / "reproduction" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == koncord.__version__
+    assert f"koncord=={koncord.__version__}" in project["dependencies"]
+    assert set(project["entry-points"]["koncord.commands"]) == set(ELSEWHERE_COMMANDS)
 
 
 def test_every_extra_is_known_by_the_modules_it_installs():

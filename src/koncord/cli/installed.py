@@ -51,7 +51,7 @@ def installed_commands(taken: Iterable[str]) -> list[Command]:
     """
     names = set(taken)
     found = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, distribution_of(entry))):
         command = loaded_command(entry)
         if command is None:
             continue
@@ -77,7 +77,11 @@ def loaded_command(entry: EntryPoint) -> Command | None:
 
 def origin(entry: EntryPoint) -> str:
     """The command of an entry point and its distribution, in words."""
-    return f"The command {entry.name!r} of the distribution {entry.dist.name if entry.dist else '?'!r}"
+    return f"The command {entry.name!r} of the distribution {distribution_of(entry)!r}"
+
+
+def distribution_of(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else ""
 
 
 def check_installed(word: str, names: Iterable[str]) -> None:
