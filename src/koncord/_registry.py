@@ -3,13 +3,16 @@
 Nothing is imported before it is used: names and summaries come from a table here and from the metadata of packages.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koncord.errors import KoncordError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +72,8 @@ class Registry:
     @cached_property
     def outside(self) -> dict[str, Offer]:
         """What installed packages offer, looked up once in a process."""
-        from importlib.metadata import entry_points  # slow to import: `koncord --help` does without
-
         found: dict[str, list[Offer]] = {}
-        for entry in entry_points(group=self.group):
+        for entry in self.find():
             package = entry.dist
             offer = Offer(
                 name=entry.name,
@@ -83,9 +84,11 @@ class Registry:
             found.setdefault(entry.name, []).append(offer)
         return {name: offers[0] for name, offers in found.items() if len(offers) == 1 and name not in self.own}
 
-    @property
-    def offers(self) -> dict[str, Offer]:
-        return self.own | self.outside
+    def find(self) -> "Iterable[EntryPoint]":
+        """The entry points of the group."""
+        from importlib.metadata import entry_points  # slow to import: `koncord --help` does without
+
+        return entry_points(group=self.group)
 
     def __iter__(self) -> Iterator[str]:
         yield from self.own
