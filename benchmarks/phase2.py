@@ -170,6 +170,7 @@ def ours_seconds(tables, starts, repeats):
                 for g, X in enumerate(tables)
             ]
         )
+        link.guard.expect(aggregator.replies)
         means, scales = setup.no_scale(columns)
         prepare = setup.Prepare(seed=0, columns=columns, means=means, scales=scales)
         link.exchange(0, dict.fromkeys(link.clients, prepare))

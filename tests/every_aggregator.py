@@ -1,19 +1,26 @@
-"""Every aggregator once, short, for tests that hold all of them to one rule."""
+"""Every aggregator of koncord once, short, for tests that hold all of them to one rule."""
 
-from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
+from koncord.checks.aggregators import for_clusters
+
+# Those with more than one form, and what makes a run of the others short.
+FORMS = {
+    "fedgem": {
+        "fedgem": {"upsilon": 2, "n_rounds": 3},
+        "fedgem, upsilon open": {"n_rounds": 3},
+        "fedgem, released": {"upsilon": 2, "n_rounds": 5, "variant": "released"},
+    },
+    "fedkmeans": {"fedkmeans": {"n_rounds": 4}},
+    "ffcm": {"ffcm avg1": {"max_rounds": 4}, "ffcm avg2": {"averaging": "avg2", "max_rounds": 4}},
+    "afcl": {"afcl": {"n_rounds": 4}},
+}
 
 
 def every_aggregator(k, leaf_rows):
     """By name, for k clusters; the leaves of Consensus stand for at least `leaf_rows` rows."""
+    forms = FORMS | {"consensus": {"consensus": {"min_report": leaf_rows}}}
     return {
-        "fedgem": FedGEM(upsilon=2, n_rounds=3),
-        "fedgem, upsilon open": FedGEM(n_rounds=3),
-        "fedgem, released": FedGEM(upsilon=2, n_rounds=5, variant="released"),
-        "consensus": Consensus(leaf_rows),
-        "kfed": KFed(k),
-        "fedkmeans": FedKMeans(k, n_rounds=4),
-        "ffcm avg1": FFCM(k, max_rounds=4),
-        "ffcm avg2": FFCM(k, averaging="avg2", max_rounds=4),
-        "spahm": SPAHM(),
-        "afcl": AFCL(2 * k, allow_disclosure=True, n_rounds=4),
+        form: for_clusters(aggregator_named(name)(), k).set_params(**options)
+        for name in AGGREGATORS.own
+        for form, options in forms.get(name, {name: {}}).items()
     }

@@ -97,6 +97,7 @@ def federate():
             for name, X in tables.items()
         ]
         link = Recording(sites)
+        link.guard.expect(aggregator.replies)
         prepare = setup.Prepare(seed=seed, columns=columns, means=np.zeros(d), scales=np.ones(d))
         with one_thread():
             link.exchange(0, dict.fromkeys(link.clients, prepare))
@@ -205,7 +206,7 @@ def declares_what_it_sends():
 
     def check(aggregator):
         assert {(sent.message, sent.field) for sent in aggregator.sends} == {
-            (reply.__name__, field.name) for reply in aggregator.replies for field in fields(reply)
+            (reply.__name__, field.name) for reply in aggregator.replies.values() for field in fields(reply)
         }
 
     return check

@@ -445,6 +445,14 @@ def test_the_page_of_a_run_is_built_again_byte_for_byte(sites, run, result):
         ("fit north.csv --out run --aggregator spahm --upsilon 1", 2, "--upsilon goes with --aggregator fedgem"),
         ("fit north.csv --out run --allow-disclosure", 2, "--allow-disclosure goes with --aggregator afcl"),
         ("fit north.csv --out run --estimator gmeans --min-mass 3", 2, "--min-mass goes with --estimator asm"),
+        ("fit north.csv --out run --set tol=wide", 2, "--set tol must be number; got 'wide'."),
+        ("fit north.csv --out run --set tol", 2, "--set takes NAME=VALUE; got 'tol'."),
+        ("fit north.csv --out run --set tol=1 --set tol=2", 2, "--set tol is given twice."),
+        ("fit north.csv --out run --set min_report=9", 2, "--set min_report: give --leaf-rows instead."),
+        ("fit north.csv --out run --set tall=1", 2, "--set tall: Consensus has no such parameter; it has min_report ("),
+        ("fit north.csv --out run --aggregator fedgem --set upsilon=2", 2, "--set upsilon: give --upsilon instead."),
+        ("fit north.csv --out run --aggregator fedgem --set start=odd", 2, "'start' of FedGEM must"),
+        ("fit north.csv --out run --aggregator none", 2, "invalid choice: 'none' (choose from 'consensus', 'fedgem'"),
         ("fit north.csv --out run --columns ages", 2, "'north.csv' has no column 'ages'; did you mean 'age'?"),
         ("predict gone north.csv", 1, "There is no model file 'gone'."),
         ("predict north.csv north.csv", 1, "'north.csv' is not a koncord model."),
@@ -562,3 +570,13 @@ def test_the_folder_has_the_rights_of_any_folder(sites, run):
     Path("plain").mkdir()
     assert Path("run").stat().st_mode == Path("plain").stat().st_mode
     assert read_table("run/labels/north.csv", columns=["cluster"]).X.shape == (120, 1)
+
+
+def test_a_parameter_of_the_aggregator_is_set_by_its_name_and_kept_in_the_record(sites, result):
+    told = result(
+        "fit", *FILES, "--out", "run", "--estimator", "xmeans", "--aggregator", "kfed", "--clusters", "3",
+        "--set", "n_init=3", "--set", "server_iters=none",
+    )  # fmt: skip
+    assert told["n_clusters"] == 3
+    assert koncord.GlobalModel.load("run/model.koncord").settings["aggregator"] == "KFed(n_clusters=3, n_init=3)"
+    assert json.loads(Path("run/run.json").read_text())["options"]["--set"] == "n_init=3, server_iters=none"

@@ -267,3 +267,11 @@ def test_parameters_may_be_numbers_of_numpy(federate, six):
 
 def test_it_declares_what_it_sends(declares_what_it_sends):
     declares_what_it_sends(FFCM)
+
+
+def test_what_is_withheld_keeps_no_sign_of_the_rows(local):
+    down = Fuzzify(centers=np.array([[-1.0], [5.0]]), fuzzifier=2.0, local_iters=1, min_count=2)
+    few = replace(local([[-3.0], [-4.0], [-2.0]]), min_report=20)
+    up = fuzzify(few, None, down)[1]
+    assert not up.supports.any()
+    assert not np.signbit(up.sums).any()

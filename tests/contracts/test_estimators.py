@@ -6,10 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from koncord import ASM, DPGMM, GMeans, KnownCounts, LabelFreeSearch, XMeans
+from koncord.checks.estimators import ESTIMATOR_CHECKS, assert_is_an_estimate, check_local_estimator, three_groups
+from koncord.checks.failing import in_words
 from koncord.estimate import dpgmm, gmeans, xmeans
+from koncord.estimate.named import estimator_named
+from koncord.estimate.registry import ESTIMATORS as REGISTERED
 
 ESTIMATORS = [
     ASM(random_state=0),
@@ -35,36 +40,20 @@ FEW = st.floats(-3, 3, width=16)  # so few values that duplicates and constant c
 TABLES = st.tuples(st.integers(1, 30), st.integers(1, 4)).flatmap(lambda shape: arrays(float, shape, elements=FEW))
 
 
-def three_groups():
-    rng = np.random.default_rng(7)
-    return np.concatenate([rng.normal(center, 1, (40, 3)) for center in ([0, 0, 0], [9, 0, 0], [0, 12, 3])])
-
-
-def assert_is_an_estimate(fitted, X):
-    n, d = X.shape
-    k = fitted.n_components_
-    assert isinstance(k, int)
-    assert 1 <= k <= n
-    assert fitted.means_.shape == (k, d)
-    assert fitted.variances_.shape == fitted.counts_.shape == fitted.weights_.shape == (k,)
-    for learnt in (fitted.means_, fitted.variances_, fitted.weights_):
-        assert np.isfinite(learnt).all()
-    assert (fitted.variances_ > 0).all()
-    assert (fitted.weights_ > 0).all()
-    assert fitted.weights_.sum() == pytest.approx(1)
-    np.testing.assert_array_equal(fitted.counts_, np.bincount(fitted.labels_, minlength=k))
-    assert fitted.counts_.sum() == n
-    assert fitted.labels_.shape == (n,)
-    assert np.issubdtype(fitted.labels_.dtype, np.integer)
-    assert 0 <= fitted.labels_.min() <= fitted.labels_.max() < k
-    probability = fitted.predict_proba(X)
-    np.testing.assert_allclose(probability.sum(axis=1), 1)
-    assert np.isfinite(fitted.score_samples(X)).all()
-
-
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
+
+
+@every_estimator
+@pytest.mark.parametrize("check", ESTIMATOR_CHECKS, ids=in_words)
+def test_the_estimator_passes_the_check(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("name", REGISTERED.own)
+def test_an_estimator_of_the_registry_is_one_of_these(name):
+    assert check_local_estimator(estimator_named(name)) is None
 
 
 @every_estimator
@@ -72,45 +61,12 @@ def test_an_estimate_on_three_groups_is_complete_and_right(estimator):
     X = three_groups()
     fitted = clone(estimator).fit(X)
     assert_is_an_estimate(fitted, X)
+    assert isinstance(fitted.n_components_, int)
+    for name in ("means_", "variances_", "counts_", "weights_", "labels_", "predict_proba", "score_samples"):
+        assert hasattr(fitted, name)
     assert fitted.n_components_ == 3
     np.testing.assert_array_equal(np.sort(fitted.counts_), [40, 40, 40])
     np.testing.assert_array_equal(fitted.predict(X), fitted.labels_)
-
-
-@every_estimator
-def test_fit_and_predict_leave_the_table_as_it_was(estimator):
-    X = three_groups()
-    before = X.copy()
-    X.setflags(write=False)
-    clone(estimator).fit(X).predict(X)
-    np.testing.assert_array_equal(X, before)
-
-
-@every_estimator
-def test_the_same_seed_gives_the_same_result_to_the_last_bit(estimator):
-    X = three_groups() + np.random.default_rng(5).standard_t(2, size=(120, 3))
-    first, second = clone(estimator).fit(X), clone(estimator).fit(X)
-    assert first.n_components_ > 1
-    for name in ("means_", "variances_", "weights_", "counts_", "labels_"):
-        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-
-
-@every_estimator
-def test_a_single_row_is_one_cluster_at_that_row(estimator):
-    X = np.array([[3.0, -2.0, 0.5]])
-    fitted = clone(estimator).fit(X)
-    assert_is_an_estimate(fitted, X)
-    np.testing.assert_array_equal(fitted.means_, X)
-
-
-@every_estimator
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e9, 1e140, 1e-140])
-def test_identical_rows_are_one_cluster(estimator, value):
-    X = np.full((57, 3), value) * [1, 3, 7]
-    fitted = clone(estimator).fit(X)
-    assert_is_an_estimate(fitted, X)
-    assert fitted.n_components_ == 1
-    np.testing.assert_allclose(fitted.means_, X[:1], rtol=1e-12)
 
 
 @every_estimator
@@ -132,18 +88,9 @@ def test_duplicates_and_constant_columns_give_a_complete_estimate(estimator, X):
 
 
 @every_estimator
-@pytest.mark.parametrize("shape", [(2, 1), (2, 9), (6, 40), (30, 100)])
-def test_fewer_rows_than_columns_give_a_complete_estimate(estimator, shape):
-    X = np.random.default_rng(1).normal(size=shape)
-    X[:, -1] = 4.0
-    assert_is_an_estimate(clone(estimator).fit(X), X)
-
-
-@every_estimator
 def test_no_more_clusters_than_distinct_rows_are_found(estimator):
     X = np.repeat([[0.0, 0.0], [5.0, 1.0]], 40, axis=0)
     fitted = clone(estimator).fit(X)
-    assert_is_an_estimate(fitted, X)
     assert fitted.n_components_ == 2
 
 
@@ -173,3 +120,13 @@ def test_a_search_can_choose_its_parameters(estimator):
     assert search.n_components_ == 3
     assert len(search.results_) == np.prod([len(values) for values in grid.values()])
     assert search.best_estimator_.get_params().items() >= search.best_params_.items()
+
+
+def test_a_check_that_fails_is_named_in_a_sentence():
+    with pytest.raises(AssertionError, match="KMeans fails the check 'a single row is one component at that row'"):
+        check_local_estimator(KMeans(3))
+
+
+def test_what_is_no_estimator_is_refused_before_any_check():
+    with pytest.raises(TypeError, match="'estimator' of check_local_estimator must be an estimator"):
+        check_local_estimator("asm")

@@ -18,24 +18,31 @@ if is_fuzzing:
     import atheris
 
 # Whoever only replays the corpus needs no fuzzer; it counts the branches of what it is to break.
-with atheris.instrument_imports(include=["koncord.federate", "json"]) if is_fuzzing else nullcontext():
-    from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, KnownCounts
+with (
+    atheris.instrument_imports(include=["koncord.protocol", "koncord.session", "koncord.aggregate", "json"])
+    if is_fuzzing
+    else nullcontext()
+):
+    from koncord import KnownCounts
+    from koncord.aggregate.registry import AGGREGATORS as REGISTERED
+    from koncord.aggregate.registry import aggregator_named
+    from koncord.checks.aggregators import for_clusters
     from koncord.errors import MessageError
     from koncord.protocol import setup
     from koncord.protocol.wire import pack, unpack
     from koncord.session import guard
     from koncord.session.site import Site
 
-AGGREGATORS = (FedGEM(), Consensus(2), KFed(2), FedKMeans(2), FFCM(2), SPAHM(), AFCL(2, allow_disclosure=True))
+AGGREGATORS = tuple(for_clusters(aggregator_named(name)(), 2) for name in REGISTERED.own)
 KINDS = tuple(
     dict.fromkeys(
         kind
         for aggregator in AGGREGATORS
         for kind in (
-            *guard.SETUP_REPLIES,
-            *guard.SETUP_REPLIES.values(),
-            *aggregator.client_steps,
+            *setup.REPLIES,
+            *setup.REPLIES.values(),
             *aggregator.replies,
+            *aggregator.replies.values(),
         )
     )
 )

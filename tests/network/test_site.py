@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import koncord
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.cli import main
 from koncord.errors import (
     NO_ANSWER,
@@ -26,7 +27,6 @@ from koncord.network.dryrun import Rehearsal
 from koncord.network.places import Invitation
 from koncord.network.sitefolder import (
     SiteFolder,
-    aggregators,
     answer,
     asked_method,
     sole_owner,
@@ -444,9 +444,8 @@ def test_the_digest_of_a_table_tells_values_columns_and_shape():
 
 
 def test_every_aggregator_is_known_by_its_name():
-    known = aggregators()
-    assert {"fedgem", "kfed", "fedkmeans", "ffcm", "spahm", "afcl"} <= known.keys()
-    assert all(kind.name == name for name, kind in known.items())
+    assert {"fedgem", "kfed", "fedkmeans", "ffcm", "spahm", "afcl", "consensus"} == set(AGGREGATORS.own)
+    assert all(aggregator_named(name).name == name for name in AGGREGATORS.own)
 
 
 def test_a_rehearsal_tells_what_would_be_sent_to_the_byte():

@@ -20,7 +20,7 @@ from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Repli
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.kernels.assign import means_by_label, nearest
 from koncord.kernels.lloyd import kpp, stacked
-from koncord.protocol.schema import SMALLEST_FLOAT, Array, Number, Sent
+from koncord.protocol.schema import SMALLEST_FLOAT, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
 
 SMALLEST_REACH = 1e-4  # squared, in units of the scaled rows; as released
@@ -61,7 +61,7 @@ class SendSeeds:
 class Seeds:
     """Client to server: scaled rows drawn by k-means++."""
 
-    seeds: Annotated[FloatArray, Array("at most n_seeds", "n_features")]
+    seeds: Annotated[FloatArray, Array("at most n_seeds", "n_features", holds_rows=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,23 +322,12 @@ class AFCL(Aggregator):
     """
 
     name = "afcl"
-    sends = (
-        Sent(message="Bounds", field="lowest", shape="n_features"),
-        Sent(message="Bounds", field="highest", shape="n_features"),
-        Sent(message="Seeds", field="seeds", shape="at most n_seeds rows x n_features", grows_with_rows=True),
-        Sent(message="Pulls", field="winners", shape="n_samples", grows_with_rows=True),
-        Sent(message="Pulls", field="pulls", shape="n_samples x n_features", grows_with_rows=True),
-        Sent(message="Pulls", field="counts", shape="n_seeds"),
-        Sent(message="Pulls", field="means", shape="n_seeds x n_features"),
-        Sent(message="Pulls", field="distances", shape="n_seeds"),
-    )
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {
         SendBounds: send_bounds,
         SendSeeds: send_seeds,
         Pull: pull,
         Rest: rest,
     }
-    replies = (Bounds, Seeds, Pulls, Silence)
 
     def __init__(
         self,

@@ -8,15 +8,15 @@ recorded replies alone. A client may be missing from the replies: the server goe
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, get_args, get_type_hints
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from koncord._validation import name_of
-from koncord.protocol.schema import Sent
+from koncord.protocol.schema import Sent, sent_by
 from koncord.types import FloatArray, IntArray, LocalEstimate
 
 Message = Any
@@ -57,13 +57,36 @@ class Outcome:
 
 
 class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
-    """Base of the aggregators: parameters stored as given, checked when the server starts."""
+    """Base of the aggregators: parameters stored as given, checked when the server starts.
+
+    A class declares its `name` and its `client_steps`. What a client replies, and what that discloses, is read from
+    the annotations of the steps and of the messages.
+
+    Attributes
+    ----------
+    name : str
+        What commands and sites call it.
+    client_steps : mapping of type to function
+        The client step for each message of the server. Its return annotation is ``tuple[State, Reply]``.
+    replies : mapping of type to type
+        The reply to each message of the server.
+    sends : tuple of Sent
+        All that a client may send, field by field.
+    most_parts : int, default 1
+        Messages that a client gets in one exchange at most.
+    """
 
     name: ClassVar[str]
+    client_steps: ClassVar[Mapping[type[Any], ClientStep]]
+    replies: ClassVar[Mapping[type[Any], type[Any]]]
     sends: ClassVar[tuple[Sent, ...]]
-    client_steps: ClassVar[Mapping[type[Any], ClientStep]]  # by the server's message; the reply type is its return type
-    replies: ClassVar[tuple[type[Any], ...]]
-    most_parts: ClassVar[int] = 1  # messages that a client gets in one exchange at most
+    most_parts: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "client_steps" in vars(cls):
+            cls.replies = {asked: step_types(step)[1] for asked, step in cls.client_steps.items()}
+            cls.sends = sent_by(cls.replies.values())
 
     def for_run(self, *, min_report: int | None, min_support: int) -> "Aggregator":
         """This aggregator under what the run has decided; one that has no use for it stays as it is.
@@ -92,6 +115,23 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     def most_rounds(self) -> int:
         """Rounds of one run at most: a client gets one message in each."""
         return sum(self.most_messages().values())
+
+
+def step_types(step: ClientStep) -> tuple[Any, type[Any]]:
+    """The state that a client step keeps and the reply it sends, as its return annotation has them."""
+    returned = get_args(get_type_hints(step).get("return"))
+    if len(returned) != 2 or not is_dataclass(returned[1]):
+        name = getattr(step, "__name__", repr(step))
+        raise TypeError(
+            f"The client step {name!r} must say what it returns: '-> tuple[State, Reply]', with a dataclass as reply."
+        )
+    state, reply = returned
+    return state, reply
+
+
+def sends_rows(aggregator: "Aggregator | type[Aggregator]") -> bool:
+    """Whether a client sends its rows, or what grows with them."""
+    return any(sent.grows_with_rows for sent in aggregator.sends)
 
 
 def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:

@@ -17,7 +17,7 @@ from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest
 from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.schema import LARGEST, Array, Number, Sent
+from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import FloatArray, IntArray
 
 # --- messages ---
@@ -155,12 +155,7 @@ class FedKMeans(Aggregator):
     """
 
     name = "fedkmeans"
-    sends = (
-        Sent(message="LocalMeans", field="centers", shape="at most global_k x n_features"),
-        Sent(message="LocalMeans", field="counts", shape="at most global_k"),
-    )
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Begin: begin, Refine: refine}
-    replies = (LocalMeans,)
 
     def __init__(
         self,

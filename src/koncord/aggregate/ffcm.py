@@ -17,7 +17,7 @@ from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Repli
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.lloyd import MAX_PASSES, check_n_clusters, kmeans, lloyd
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.schema import LARGEST, LARGEST_FLOAT, Array, Number, Sent
+from koncord.protocol.schema import LARGEST, LARGEST_FLOAT, Array, Number
 from koncord.types import BoolArray, FloatArray
 
 LOCAL_TOL = 1e-4  # of the memberships, in the Frobenius norm; as released
@@ -64,7 +64,8 @@ def fuzzify(local: Local, state: None, down: Fuzzify) -> tuple[None, FuzzySums]:
         supports = shares.sum(axis=0)
     sent = stands_for_rows(shares, down.min_count) & no_row_weighs_more(shares, local.min_report)
     supports = np.where(sent, supports, 0.0)
-    return None, FuzzySums(sums=supports[:, None] * centers, supports=supports)
+    sums = np.where(sent[:, None], supports[:, None] * centers, 0.0)  # 0 times a center would keep its signs
+    return None, FuzzySums(sums=sums, supports=supports)
 
 
 def passes(X: FloatArray, centers: FloatArray, fuzzifier: float, n_iter: int) -> tuple[FloatArray, FloatArray]:
@@ -204,16 +205,10 @@ class FFCM(Aggregator):
     """
 
     name = "ffcm"
-    sends = (
-        *fedkmeans.FedKMeans.sends,
-        Sent(message="FuzzySums", field="sums", shape="global_k x n_features"),
-        Sent(message="FuzzySums", field="supports", shape="global_k"),
-    )
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {
         fedkmeans.Begin: fedkmeans.begin,
         Fuzzify: fuzzify,
     }
-    replies = (fedkmeans.LocalMeans, FuzzySums)
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label
 from koncord.kernels.lloyd import MAX_PASSES, Partition, check_n_clusters, cost, kpp, lloyd, stacked, unstacked
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.schema import LARGEST, Array, Number, Sent
+from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # --- messages ---
@@ -123,9 +123,7 @@ class KFed(Aggregator):
     """
 
     name = "kfed"
-    sends = (Sent(message="LocalCenters", field="centers", shape="at most local_k x n_features"),)
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendCenters: send_centers}
-    replies = (LocalCenters,)
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.lloyd import stacked, unstacked
 from koncord.kernels.silhouette import in_order_of_appearance
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.schema import LARGEST, Array, Number, Sent
+from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Clients beyond this number add nothing to the popularity of an atom; as released.
@@ -273,9 +273,7 @@ class SPAHM(Aggregator):
     """
 
     name = "spahm"
-    sends = (Sent(message="Atoms", field="atoms", shape="at most local_k x n_features"),)
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendAtoms: send_atoms}
-    replies = (Atoms,)
 
     def __init__(
         self,

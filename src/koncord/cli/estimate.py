@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
         read = table_of(args, args.file)
         notes = notes_on([read])
         table, mean, scale = scaled(read, args)
-        estimator = estimator_of(args)
+        estimator = estimator_of(args, random_state=args.seed)
         started = perf_counter()
         fitted = estimator.fit(table.X)
         null_test = None

@@ -59,6 +59,7 @@ RECORDED = (
     "upsilon",
     "leaf_rows",
     "allow_disclosure",
+    "set",
     "columns",
     "drop",
     "common_columns",
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
         with part(0.05, 0.95, "fitting"):
             model, record = federate(
                 tables,
-                estimator_of(args).set_params(random_state=None),  # every site draws from a stream of its own
+                estimator_of(args, random_state=None),  # every site draws from a stream of its own
                 aggregator_of(args),
                 names=(args.estimator, args.aggregator),
                 files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
+from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.options import (
-    AGGREGATORS,
     GIVEN,
     add_aggregator_options,
     add_estimator_options,
@@ -26,6 +26,7 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.estimate.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -50,7 +51,7 @@ of its own, field by field. Options of estimator and aggregator are for that: in
 # What the coordinator chooses for a run, with what a dry run takes unless told otherwise.
 REHEARSED = {"estimator": "asm", "seed": 0, "aggregator": "consensus", "standardize": True}
 # Options that mean something in a dry run only.
-DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "leaf_rows")
+DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "leaf_rows", "set")
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
@@ -86,7 +87,8 @@ def add_parser(subparsers: Any) -> None:
         metavar="A,B",
         type=names,
         action="extend",
-        help="aggregators it takes part in (default: those that send no rows and have few rounds, all but ffcm)",
+        help="aggregators it takes part in (default: those of koncord that send no rows and have few rounds, all but "
+        "ffcm); one of another package, or an estimator of one, is used only if it is named here",
     )
     group.add_argument(
         "--max-rounds",
@@ -142,11 +144,23 @@ def check_methods(args: argparse.Namespace) -> None:
             f"{given[0]} goes with --dry-run: in a run the coordinator chooses it. --methods says what this site takes "
             "part in."
         )
-    unknown = [name for name in args.methods or () if name not in AGGREGATORS]
+    known = (*AGGREGATORS, *ESTIMATORS.outside)
+    unknown = [name for name in args.methods or () if name not in known]
     if unknown:
-        raise ValueError(f"--methods names {', '.join(unknown)}; known are {', '.join(AGGREGATORS)}.")
-    if "afcl" in (args.methods or ()) and not args.allow_disclosure:
-        raise ValueError("--methods names afcl, which sends every row; if rows may leave, add --allow-disclosure.")
+        raise ValueError(f"--methods names {', '.join(unknown)}; known are {', '.join(known)}.")
+    if args.methods and not args.allow_disclosure:
+        check_no_rows([name for name in args.methods if name in AGGREGATORS])
+
+
+def check_no_rows(methods: Sequence[str]) -> None:
+    from koncord.aggregate.base import sends_rows
+    from koncord.aggregate.registry import aggregator_named
+
+    for name in methods:
+        if sends_rows(aggregator_named(name)):
+            raise ValueError(
+                f"--methods names {name}, which sends every row; if rows may leave, add --allow-disclosure."
+            )
 
 
 def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
@@ -208,7 +222,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         invitation.site,
         table.X,
         table.columns,
-        estimator=estimator_of(args).set_params(random_state=None),
+        estimator=estimator_of(args, random_state=None),
         aggregator=aggregator,
         min_report=args.min_report,
         privacy=budget,

@@ -7,31 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koncord._registry import Registry
+from koncord.aggregate.registry import AGGREGATORS
+from koncord.cli.parameters import parameters_of, value_for
 from koncord.errors import DisclosureRefused
+from koncord.estimate.registry import ESTIMATORS
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
 
 if TYPE_CHECKING:
+    from koncord.aggregate.base import Aggregator
     from koncord.data.files import Table
     from koncord.privacy.budget import Budget
     from koncord.types import FloatArray
 
-ESTIMATORS = ("asm", "asm-identity", "xmeans", "gmeans", "dpgmm")
 MERGE_GRIDS = ("paper", "mnist")
 # Options of ASM alone, by the name of its parameter.
 ASM_OPTIONS = ("min_mass", "split_factor", "merge_factor", "merge_grid")
 PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
 # What an estimator may be given beside its name.
 GIVEN = ("max_components", *ASM_OPTIONS)
-# By the name on the command line: the class, and the parameter that --clusters gives, if it takes one.
-AGGREGATORS = {
-    "consensus": ("Consensus", None),
-    "fedgem": ("FedGEM", None),
-    "kfed": ("KFed", "n_clusters"),
-    "fedkmeans": ("FedKMeans", "n_clusters"),
-    "ffcm": ("FFCM", "n_clusters"),
-    "spahm": ("SPAHM", None),
-    "afcl": ("AFCL", "n_seeds"),
-}
+# Parameters that have an option of their own, of any aggregator and of one alone.
+FLAGS = {"n_clusters": "clusters", "n_seeds": "clusters", "allow_disclosure": "allow_disclosure"}
+OWN_FLAGS = {"fedgem": {"upsilon": "upsilon"}, "consensus": {"min_report": "leaf_rows"}}
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> Any:
@@ -54,9 +51,13 @@ def add_table_options(parser: argparse.ArgumentParser) -> Any:
 
 
 def add_estimator_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("estimator")
+    group = parser.add_argument_group("estimator", summaries(ESTIMATORS))
     group.add_argument(
-        "--estimator", choices=ESTIMATORS, default="asm", help="how the components are counted (default: asm)"
+        "--estimator",
+        metavar="NAME",
+        choices=ESTIMATORS,
+        default="asm",
+        help="how the components are counted: %(choices)s (default: asm)",
     )
     group.add_argument("--seed", metavar="N", type=seed, default=0, help="of everything drawn at random (default: 0)")
     group.add_argument(
@@ -74,12 +75,13 @@ def add_estimator_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("aggregator")
+    group = parser.add_argument_group("aggregator", summaries(AGGREGATORS))
     group.add_argument(
         "--aggregator",
+        metavar="NAME",
         choices=AGGREGATORS,
         default="consensus",
-        help="how the sites agree on clusters (default: consensus)",
+        help="how the sites agree on clusters: %(choices)s (default: consensus)",
     )
     group.add_argument(
         "--clusters", metavar="K", type=int, help="for kfed, fedkmeans and ffcm: how many; for afcl: at most how many"
@@ -95,6 +97,19 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
         "or the site's --min-report where that is more)",
     )
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
+    group.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        help="a parameter of the aggregator by its name in Python; may be given again. A name that it does not have "
+        "lists those that it has",
+    )
+
+
+def summaries(registry: Registry) -> str:
+    """What koncord offers, one a line; the metadata of installed packages is read when their names are needed."""
+    width = max(map(len, registry.own))
+    return "\n".join(f"{name:{width}}  {offer.summary}" for name, offer in registry.own.items())
 
 
 def add_site_options(parser: argparse.ArgumentParser) -> Any:
@@ -214,38 +229,65 @@ def check_estimator_options(args: argparse.Namespace) -> None:
         raise ValueError("--merge-factor and --merge-grid exclude each other; give one of them.")
 
 
-def estimator_of(args: argparse.Namespace) -> Any:
+def estimator_of(args: argparse.Namespace, *, random_state: int | None) -> Any:
     """The estimator the options describe, ready to fit."""
     from koncord.estimate.named import estimator_named
 
-    return estimator_named(args.estimator, random_state=args.seed, **{name: getattr(args, name) for name in GIVEN})
+    given = {name: getattr(args, name) for name in GIVEN}
+    return estimator_named(args.estimator, random_state=random_state, **given)
 
 
 def check_aggregator_options(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together, before anything is imported or read."""
-    _, takes = AGGREGATORS[args.aggregator]
-    if takes is None and args.clusters is not None:
-        raise ValueError(
-            f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself."
-        )
-    if takes is not None and args.clusters is None:
-        what = "at most how many clusters there are" if takes == "n_seeds" else "how many clusters there are"
-        raise ValueError(f"--aggregator {args.aggregator} needs to be told {what}: --clusters K.")
-    if args.clusters is not None and args.clusters < 1:
-        raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
+    """Refuse options that do not go together, before anything is read."""
     if args.upsilon is not None and args.aggregator != "fedgem":
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):
         raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
     if args.leaf_rows is not None and args.aggregator != "consensus":
         raise ValueError(f"--leaf-rows goes with --aggregator consensus, not {args.aggregator}.")
-    if args.allow_disclosure and args.aggregator != "afcl":
+    if args.clusters is not None and args.clusters < 1:
+        raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
+    from koncord.aggregate.base import sends_rows
+    from koncord.aggregate.registry import aggregator_named
+
+    kind = aggregator_named(args.aggregator)
+    takes = takes_clusters(kind)
+    if takes is None and args.clusters is not None:
+        raise ValueError(
+            f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself."
+        )
+    if takes is not None and args.clusters is None and parameters_of(kind)[takes].default is None:
+        what = "at most how many clusters there are" if takes == "n_seeds" else "how many clusters there are"
+        raise ValueError(f"--aggregator {args.aggregator} needs to be told {what}: --clusters K.")
+    if args.allow_disclosure and not sends_rows(kind):
         raise ValueError(f"--allow-disclosure goes with --aggregator afcl; {args.aggregator} sends no rows.")
-    if args.aggregator == "afcl" and not args.allow_disclosure:
+    if sends_rows(kind) and not args.allow_disclosure:
         raise DisclosureRefused(
-            "--aggregator afcl sends every row of every site in a form the server can read; "
+            f"--aggregator {args.aggregator} sends every row of every site in a form the server can read; "
             "--allow-disclosure runs it all the same."
         )
+    parameters_set(args, kind)
+
+
+def takes_clusters(kind: "type[Aggregator]") -> str | None:
+    """The parameter that --clusters gives, if the aggregator has one."""
+    return next((name for name in ("n_clusters", "n_seeds") if name in parameters_of(kind)), None)
+
+
+def parameters_set(args: argparse.Namespace, kind: "type[Aggregator]") -> dict[str, Any]:
+    """What --set gives, checked against the signature of the aggregator."""
+    given: dict[str, Any] = {}
+    for text in args.set or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes NAME=VALUE; got {text!r}.")
+        flags = FLAGS | OWN_FLAGS.get(args.aggregator, {})
+        if name in flags and name in parameters_of(kind):
+            raise ValueError(f"--set {name}: give {flag(flags[name])} instead.")
+        if name in given:
+            raise ValueError(f"--set {name} is given twice.")
+        given[name] = value_for(kind, name, value)
+    return given
 
 
 def check_floor(args: argparse.Namespace) -> None:
@@ -264,17 +306,20 @@ def check_floor(args: argparse.Namespace) -> None:
 
 def aggregator_of(args: argparse.Namespace) -> Any:
     """The aggregator the options describe."""
-    import koncord
+    from koncord.aggregate.registry import aggregator_named
 
-    name, takes = AGGREGATORS[args.aggregator]
-    given = {} if takes is None else {takes: args.clusters}
-    if args.aggregator == "fedgem":
+    kind = aggregator_named(args.aggregator)
+    given = parameters_set(args, kind)
+    takes = takes_clusters(kind)
+    if takes is not None and args.clusters is not None:
+        given[takes] = args.clusters
+    if args.upsilon is not None:
         given["upsilon"] = args.upsilon
-    if args.aggregator == "consensus":
+    if args.leaf_rows is not None:
         given["min_report"] = args.leaf_rows
-    if args.aggregator == "afcl":
+    if args.allow_disclosure and "allow_disclosure" in parameters_of(kind):
         given["allow_disclosure"] = True
-    return getattr(koncord, name)(**given)
+    return kind(**given)
 
 
 def asked(args: argparse.Namespace, names: Iterable[str], *, unless: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ METHOD = (
     "upsilon",
     "leaf_rows",
     "allow_disclosure",
+    "set",
     "standardize",
     "min_support",
     "common_columns",
@@ -394,7 +395,7 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
-        ("clusters", "upsilon", "leaf_rows", "allow_disclosure", "common_columns", *GIVEN),
+        ("clusters", "upsilon", "leaf_rows", "allow_disclosure", "set", "common_columns", *GIVEN),
         unless={"min_support": 1},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}

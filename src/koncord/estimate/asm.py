@@ -164,6 +164,25 @@ class ASM(SphericalMixtureMixin):
         return grid
 
 
+def identity_asm(
+    *,
+    split_factor: float | None = None,
+    min_mass: float | None = None,
+    merge_factor: float | Sequence[float] | None = None,
+    max_components: int = 200,
+    random_state: RandomState = None,
+) -> ASM:
+    """ASM-I, for those who choose an estimator by its name."""
+    return ASM(
+        "identity",
+        split_factor=split_factor,
+        min_mass=min_mass,
+        merge_factor=merge_factor,
+        max_components=max_components,
+        random_state=random_state,
+    )
+
+
 def small_table_masses(n: int) -> tuple[float, ...]:
     """Minimum masses for a table of `n` rows that is too small for the paper's grid; none for a larger one.
 

@@ -21,6 +21,7 @@ from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
 from koncord.estimate.kmeans import unit_rows
 from koncord.estimate.mixture import SphericalMixtureMixin
+from koncord.estimate.search import LabelFreeSearch
 from koncord.kernels.assign import nearest
 from koncord.types import FloatArray, IntArray
 
@@ -119,6 +120,12 @@ class DPGMM(SphericalMixtureMixin):
         self.counts_ = np.bincount(self.labels_, minlength=len(kept))
         self.converged_ = mixture.is_converged
         self.n_iter_ = mixture.n_iter
+
+
+def searched_dpgmm(*, max_components: int | None = None, random_state: RandomState = None) -> LabelFreeSearch:
+    """DP-GMM whose parameters are chosen from the paper's grid, for those who choose an estimator by its name."""
+    truncated = DPGMM() if max_components is None else DPGMM(truncation=max_components)
+    return LabelFreeSearch(truncated, GRID, random_state=random_state)
 
 
 class Mixture(NamedTuple):

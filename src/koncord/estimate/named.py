@@ -1,44 +1,40 @@
 """Estimators by the names that commands and the sites of a federation use."""
 
+from inspect import signature
 from typing import Any
 
-from koncord.estimate.asm import ASM, MNIST_MERGE_FACTORS
-from koncord.estimate.dpgmm import DPGMM, GRID
-from koncord.estimate.gmeans import GMeans
-from koncord.estimate.search import LabelFreeSearch
-from koncord.estimate.xmeans import XMeans
+from koncord.estimate.registry import ESTIMATORS
 
 
 def estimator_named(
-    name: str,
-    *,
-    max_components: int | None = None,
-    min_mass: float | None = None,
-    split_factor: float | None = None,
-    merge_factor: float | None = None,
-    merge_grid: str | None = None,
-    random_state: int | None = None,
+    name: str, *, random_state: int | None = None, merge_grid: str | None = None, **options: Any
 ) -> Any:
-    """An estimator ready to fit; what is None is the estimator's own choice.
+    """An estimator ready to fit.
 
+    Parameters
+    ----------
+    name : str
+        A name of `koncord.estimate.registry.ESTIMATORS`.
+    random_state : int, optional
+        Seed, for an estimator that takes one.
+    merge_grid : {"paper", "mnist"}, optional
+        Merge factors that ASM chooses from.
+    **options
+        Arguments of the estimator; None leaves it the choice. One that it does not have is a `ValueError`.
+
+    Examples
+    --------
     >>> estimator_named("xmeans", max_components=9).max_components
     9
     """
-    given: dict[str, Any] = {} if max_components is None else {"max_components": max_components}
-    if name in ("asm", "asm-identity"):
-        return ASM(
-            covariance="identity" if name == "asm-identity" else "spherical",
-            min_mass=min_mass,
-            split_factor=split_factor,
-            merge_factor=MNIST_MERGE_FACTORS if merge_grid == "mnist" else merge_factor,
-            random_state=random_state,
-            **given,
-        )
-    if name == "xmeans":
-        return XMeans(random_state=random_state, **given)
-    if name == "gmeans":
-        return GMeans(random_state=random_state, **given)
-    if name == "dpgmm":
-        truncated = {} if max_components is None else {"truncation": max_components}
-        return LabelFreeSearch(DPGMM(**truncated), GRID, random_state=random_state)
-    raise ValueError(f"There is no estimator {name!r}.")
+    make = ESTIMATORS[name].load()
+    takes = signature(make).parameters
+    given = {option: value for option, value in options.items() if value is not None}
+    if merge_grid == "mnist":
+        from koncord.estimate.asm import MNIST_MERGE_FACTORS
+
+        given["merge_factor"] = MNIST_MERGE_FACTORS
+    unknown = [option for option in given if option not in takes]
+    if unknown:
+        raise ValueError(f"The estimator {name!r} has no parameter {unknown[0]!r}.")
+    return make(**given, **({"random_state": random_state} if "random_state" in takes else {}))

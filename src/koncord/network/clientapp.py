@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import KoncordError
 from koncord.network.flower.answering import load, run_instead
 from koncord.network.flower.tasks import next_task
@@ -36,7 +37,10 @@ def main(arguments: Sequence[str]) -> None:
 def answer_all(state: Path) -> NoReturn:
     """Answer every message, one after the other as the SuperNode hands them out, each in a copy of this process."""
     load()
-    budget = SiteFolder.load(state).privacy
+    place = SiteFolder.load(state)
+    for name in set(place.methods) & set(AGGREGATORS.outside):
+        aggregator_named(name)
+    budget = place.privacy
     if budget is not None:
         rho_of(budget.epsilon, budget.delta)  # loads OpenDP; no noise is drawn here, where all copies would share it
     while True:

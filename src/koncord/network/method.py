@@ -1,21 +1,25 @@
 """What a coordinator tells the sites of the method of a run, as JSON, and what a site makes of it.
 
 The aggregator goes with its parameters: they say how many rounds a run may have. Nothing of it is run but the
-constructors of koncord's own classes, which store what they are given.
+constructors of koncord's own classes, which store what they are given, and of those of installed packages that the
+owner of the site allowed by name: no other package is even imported.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-import koncord
 from koncord._random import seeded
+from koncord._registry import Registry
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator
+from koncord.aggregate.base import Aggregator, sends_rows
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
+from koncord.errors import NotAllowed
 from koncord.estimate.named import estimator_named
+from koncord.estimate.registry import ESTIMATORS
 
 LONGEST = 10_000  # characters
 # A method with more rounds than this must be named by the owner of a site: each round tells more.
@@ -34,15 +38,18 @@ def as_text(aggregator: Aggregator, estimator: Mapping[str, Any]) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def from_text(text: str) -> tuple[Aggregator, Any]:
+def from_text(text: str, allowed: Collection[str] = ()) -> tuple[Aggregator, Any]:
     """Aggregator and estimator of a method; `ValueError`, `TypeError` or `KeyError` if it is none.
 
-    Their arguments are checked here, without a row of anybody's table.
+    Their arguments are checked here, without a row of anybody's table. One of an installed package is `NotAllowed`
+    unless its name is among the `allowed`.
     """
     if len(text) > LONGEST:
         raise ValueError(f"The method has {len(text)} characters; at most {LONGEST} are read.")
     told = json.loads(text)
-    aggregator = aggregators()[told["aggregator"]](**told.get("parameters", {}))
+    check_not_outside(AGGREGATORS, told["aggregator"], allowed)
+    check_not_outside(ESTIMATORS, told["estimator"]["name"], allowed)
+    aggregator = aggregator_named(told["aggregator"])(**told.get("parameters", {}))
     aggregator.most_rounds()  # checks what it reads
     estimator = estimator_named(**told["estimator"])
     with one_thread():
@@ -50,19 +57,20 @@ def from_text(text: str) -> tuple[Aggregator, Any]:
     return aggregator, estimator
 
 
-def aggregators() -> dict[str, type[Aggregator]]:
-    """Every aggregator koncord offers, by its name."""
-    offered = [getattr(koncord, name) for name in koncord.__all__]
-    kinds = [each for each in offered if isinstance(each, type) and issubclass(each, Aggregator)]
-    return {kind.name: kind for kind in kinds}
-
-
-def sends_rows(kind: type[Aggregator]) -> bool:
-    return any(sent.grows_with_rows for sent in kind.sends)
+def check_not_outside(registry: Registry, name: str, allowed: Collection[str]) -> None:
+    """`NotAllowed` for what an installed package offers, unless it is among the allowed."""
+    if name not in allowed and registry[name].is_outside:
+        raise NotAllowed(
+            f"the {registry.what} {name!r} is of the package {registry[name].package} and was not allowed by name "
+            "(--methods)."
+        )
 
 
 def usual_methods(*, with_rows: bool) -> tuple[str, ...]:
-    """What a site takes part in unless its owner names other methods: few rounds, and rows only if they may leave."""
-    kinds = aggregators().values()
+    """What a site takes part in unless its owner names other methods: few rounds, and rows only if they may leave.
+
+    Never what an installed package adds.
+    """
+    kinds = [aggregator_named(name) for name in AGGREGATORS.own]
     few = [kind.name for kind in kinds if not sends_rows(kind) and kind().most_rounds() <= MOST_ROUNDS]
     return tuple(sorted([*few, *(kind.name for kind in kinds if with_rows and sends_rows(kind))]))

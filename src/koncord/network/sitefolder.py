@@ -21,11 +21,12 @@ import numpy as np
 
 from koncord._files import write_private, writing
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator
+from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.private import check_private_form
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
 from koncord.model.globalmodel import GlobalModel
-from koncord.network.method import aggregators, from_text, sends_rows, usual_methods
+from koncord.network.method import from_text, usual_methods
 from koncord.network.places import Invitation
 from koncord.privacy.budget import Budget
 from koncord.protocol import setup
@@ -54,7 +55,7 @@ class SiteFolder:
     ledgers: str  # folder of the ledger
     privacy: Budget | None = None  # of every run
     max_runs: int | None = None  # that it takes part in
-    methods: tuple[str, ...] = ()  # aggregators that it takes part in
+    methods: tuple[str, ...] = ()  # aggregators that it takes part in, and estimators of other packages that it runs
     max_rounds: int | None = None  # of any of these; None: as many as each has unless told otherwise
 
     @property
@@ -174,7 +175,9 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
     if more:
         yield f"{', '.join(more)} would be allowed"
     for name in sorted(set(before.methods) & set(after.methods)):
-        kind = aggregators()[name]
+        if name not in AGGREGATORS:  # an estimator, or of a package that is no longer installed
+            continue
+        kind = aggregator_named(name)
         was, would_be = before.most_rounds(kind), after.most_rounds(kind)
         if would_be > was and kind().most_rounds() > 1:  # a method of one round has no more
             yield f"{name} would have {would_be} rounds instead of {was}"
@@ -183,7 +186,7 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
 def newly(before: SiteFolder, after: SiteFolder, *, with_rows: bool) -> list[str]:
     """Methods that would be allowed and were not, of those that send rows or of the others."""
     new = sorted(set(after.methods) - set(before.methods))
-    return [name for name in new if sends_rows(aggregators()[name]) == with_rows]
+    return [name for name in new if (name in AGGREGATORS and sends_rows(aggregator_named(name))) == with_rows]
 
 
 def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> tuple[Any, Any]:
@@ -235,7 +238,9 @@ def told_seconds(seconds: Sequence[float], privacy: Budget | None) -> list[float
 def asked_method(place: SiteFolder, method: str) -> tuple[Aggregator, Any]:
     """Aggregator and estimator a coordinator asks for, if the site knows them and its owner allows them."""
     try:
-        aggregator, estimator = from_text(method)
+        aggregator, estimator = from_text(method, place.methods)
+    except NotAllowed as error:
+        raise NotAllowed(f"site {place.name!r} was asked for a method that it does not run: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnknownMethod(f"site {place.name!r} was asked for a method it does not know ({error}).") from error
     kind = type(aggregator)

@@ -6,11 +6,12 @@ A rule stands in the annotation of its field::
 
 Sizes have names. One that is known already (the number of columns, once agreed; the number of centers that were asked
 about) must be met; another is taken from the first field that has it, and the other fields must agree. No size is
-larger than its entry in `LARGEST`.
+larger than its entry in `LARGEST`. What a client's message discloses is read from the same rules (`sent_by`).
 """
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -24,7 +25,7 @@ LARGEST = {
     "rows": 10**9,  # of one client
     "local_k": 1_000,
     "global_k": 20_000,
-    "n_models": 100,  # global models that clients judge in one round
+    "n_candidates": 100,  # global models that clients judge in one round
     "judged_k": 500_000,  # centers of all of them
     "n_seeds": 20_000,
     "n_leaves": 1_000,  # of one client
@@ -46,6 +47,14 @@ Sizes = dict[str, int]
 class Rule(Protocol):
     """What one field may hold."""
 
+    @property
+    def shape_in_words(self) -> str:
+        """How much the field holds, for a reader."""
+
+    @property
+    def grows_with_rows(self) -> bool:
+        """Whether a client with more rows sends more in this field."""
+
     def check(self, value: Any, sizes: Sizes) -> None:
         """ValueError, with what was wanted, unless `value` keeps to the rule; sizes it settles are added."""
 
@@ -57,7 +66,8 @@ class Array:
     """An array of named sizes whose entries lie between two bounds; NaN only where `may_be_nan`.
 
     A size "at most NAME" may be anything from 0 to that of NAME. `total` names the size that the sum of all entries
-    may not exceed.
+    may not exceed. `holds_rows` says that entries are rows of the client's table, or as good as these; an array of the
+    size "rows" grows with them in any case.
     """
 
     def __init__(
@@ -67,12 +77,23 @@ class Array:
         most: float = LARGEST_VALUE,
         may_be_nan: bool = False,
         total: str | None = None,
+        holds_rows: bool = False,
     ) -> None:
         self.shape = shape
         self.least = least
         self.most = most
         self.may_be_nan = may_be_nan
         self.total = total
+        self.holds_rows = holds_rows
+
+    @property
+    def shape_in_words(self) -> str:
+        first, *rest = self.shape
+        return " x ".join([f"{first} rows" if self.holds_rows else first, *rest])
+
+    @property
+    def grows_with_rows(self) -> bool:
+        return self.holds_rows or any(size.removeprefix(AT_MOST) == "rows" for size in self.shape)
 
     def check(self, value: np.ndarray[Any, Any], sizes: Sizes) -> None:
         if value.ndim != len(self.shape):
@@ -100,12 +121,29 @@ class Array:
 
 
 class Number:
-    """One number between two bounds; with `size`, it is the size of that name and bounded as such."""
+    """One number between two bounds; with `size`, it is the size of that name and bounded as such.
 
-    def __init__(self, *, least: float = -LARGEST_VALUE, most: float = LARGEST_VALUE, size: str | None = None) -> None:
+    `only_from` says in words which clients send it, if not all do.
+    """
+
+    grows_with_rows = False
+
+    def __init__(
+        self,
+        *,
+        least: float = -LARGEST_VALUE,
+        most: float = LARGEST_VALUE,
+        size: str | None = None,
+        only_from: str | None = None,
+    ) -> None:
         self.least = least
         self.most = most if size is None else LARGEST[size]
         self.size = size
+        self.only_from = only_from
+
+    @property
+    def shape_in_words(self) -> str:
+        return "1" if self.only_from is None else f"1, of {self.only_from}"
 
     def check(self, value: float, sizes: Sizes) -> None:
         if not self.least <= value <= self.most:
@@ -118,6 +156,9 @@ class Number:
 
 class Word:
     """One of several words."""
+
+    grows_with_rows = False
+    shape_in_words = "1 word"
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -133,8 +174,14 @@ class Word:
 class Names:
     """Distinct names, as many as the size says, that can be written and shown."""
 
+    grows_with_rows = False
+
     def __init__(self, size: str) -> None:
         self.size = size
+
+    @property
+    def shape_in_words(self) -> str:
+        return f"{self.size} names"
 
     def check(self, value: tuple[str, ...], sizes: Sizes) -> None:
         check_size(self.size, len(value), sizes)
@@ -176,3 +223,26 @@ class Sent:
     field: str
     shape: str
     grows_with_rows: bool = False
+
+
+def sent_by(kinds: Iterable[type[Any]]) -> tuple[Sent, ...]:
+    """All that messages of these kinds disclose, field by field, as their annotations declare it.
+
+    >>> from koncord.protocol.setup import Prepared
+    >>> sent_by([Prepared])
+    (Sent(message='Prepared', field='local_k', shape='1', grows_with_rows=False),)
+    """
+    return tuple(sent_in(kind, field.name) for kind in dict.fromkeys(kinds) for field in fields(kind))
+
+
+def sent_in(kind: type[Any], name: str) -> Sent:
+    rule = rule_of(kind, name)
+    if rule is None:  # a boolean, as a check of all messages demands
+        return Sent(message=kind.__name__, field=name, shape="1")
+    return Sent(message=kind.__name__, field=name, shape=rule.shape_in_words, grows_with_rows=rule.grows_with_rows)
+
+
+def rule_of(kind: type[Any], name: str) -> Rule | None:
+    """The rule in the annotation of a field; None if it has none."""
+    hint = get_type_hints(kind, include_extras=True)[name]
+    return get_args(hint)[1] if get_origin(hint) is Annotated else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
@@ -12,12 +12,13 @@ from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import MAX_SCORED, silhouettes
 from koncord.kernels.splitting import ROUNDING
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.schema import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, Sent
+from koncord.protocol.schema import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, sent_by
 from koncord.types import FloatArray, IntArray
 
 LARGEST_SEED = 2**128
 # What a site tells of its privacy budget.
 BUDGET = ("epsilon", "delta", "bound", "center")
+WITH_BUDGET = "a site with a privacy budget"
 
 # --- messages ---
 
@@ -38,10 +39,11 @@ class Moments:
     count: Annotated[int, Number(least=0, size="rows")]
     means: Annotated[FloatArray, Array("n_features")]
     scatters: Annotated[FloatArray, Array("n_features", least=0, most=LARGEST_FLOAT)]
-    epsilon: Annotated[float | None, Number(least=0)] = None
-    delta: Annotated[float | None, Number(least=0, most=1)] = None
-    bound: Annotated[float | None, Number(least=0)] = None  # radius and
-    center: Annotated[float | None, Number()] = None  # center, in every column, of the ball that rows are clipped to
+    epsilon: Annotated[float | None, Number(least=0, only_from=WITH_BUDGET)] = None
+    delta: Annotated[float | None, Number(least=0, most=1, only_from=WITH_BUDGET)] = None
+    # Radius and center, the same in every column, of the ball that rows are clipped to.
+    bound: Annotated[float | None, Number(least=0, only_from=WITH_BUDGET)] = None
+    center: Annotated[float | None, Number(only_from=WITH_BUDGET)] = None
 
     def __post_init__(self) -> None:
         if not self.count and (self.means.any() or self.scatters.any()):
@@ -90,17 +92,9 @@ class Holdings:
     scored: Annotated[IntArray, Array("global_k", least=0, total="rows")]  # rows the silhouettes were taken over
 
 
-SENDS = (
-    Sent(message="Moments", field="columns", shape="n_features names"),
-    Sent(message="Moments", field="count", shape="1"),
-    Sent(message="Moments", field="means", shape="n_features"),
-    Sent(message="Moments", field="scatters", shape="n_features"),
-    *(Sent(message="Moments", field=name, shape="1, of a site with a privacy budget") for name in BUDGET),
-    Sent(message="Prepared", field="local_k", shape="1"),
-    Sent(message="Holdings", field="counts", shape="global_k"),
-    Sent(message="Holdings", field="silhouettes", shape="global_k"),
-    Sent(message="Holdings", field="scored", shape="global_k"),
-)
+# The reply to each message of the server, and all that these disclose.
+REPLIES: dict[type[Any], type[Any]] = {Describe: Moments, Prepare: Prepared, Attribute: Holdings}
+SENDS = sent_by(REPLIES.values())
 
 # --- client steps ---
 

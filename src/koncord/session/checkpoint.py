@@ -14,14 +14,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from koncord._files import writing
-from koncord.aggregate.base import Aggregator
+from koncord.aggregate.base import Aggregator, step_types
 from koncord.aggregate.private import Known
 from koncord.errors import CheckpointError, MessageError
 from koncord.protocol import setup
@@ -237,7 +237,7 @@ def state_kinds(aggregator: type[Aggregator]) -> tuple[type[Any], ...]:
     """The records a client of this aggregator may keep between messages, as its client steps declare them."""
     kinds: list[type[Any]] = []
     for step in aggregator.client_steps.values():
-        state = get_args(get_type_hints(step)["return"])[0]
+        state, _ = step_types(step)
         kinds += [kind for kind in (get_args(state) or (state,)) if kind not in (type(None), None, *kinds)]
     return tuple(kinds)
 

@@ -45,6 +45,7 @@ def run_federation(
     """
     aggregator = aggregator.for_run(min_report=min_report, min_support=min_support)
     min_support = max(min_support, aggregator.support)
+    link.guard.expect(aggregator.replies)
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
         moments = roster.require(setup.Describe())

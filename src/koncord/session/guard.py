@@ -5,8 +5,8 @@ message that does not fit is refused before anything is computed with it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args, get_type_hints
+from collections.abc import Mapping
+from typing import Any
 
 from koncord.aggregate.base import Aggregator, as_instance
 from koncord.errors import BadReply, MessageError
@@ -20,12 +20,6 @@ MOST_REPEATS = 10
 # much. A server that keeps to the protocol is refused none.
 MOST_REFUSALS = 10
 
-SETUP_REPLIES: dict[type[Any], type[Any]] = {
-    setup.Describe: setup.Moments,
-    setup.Prepare: setup.Prepared,
-    setup.Attribute: setup.Holdings,
-}
-
 
 class ReplyGuard:
     """The server's: a reply is of the type, the round and the sizes that its client was asked for.
@@ -35,15 +29,20 @@ class ReplyGuard:
     """
 
     def __init__(self) -> None:
+        self.replies = dict(setup.REPLIES)
         self.agreed: Sizes = {}
         self.said: dict[str, Sizes] = {}
+
+    def expect(self, replies: Mapping[type[Any], type[Any]]) -> None:
+        """From now on take these replies, each to its message: those of the aggregator that is run."""
+        self.replies |= replies
 
     def read(self, client: str, data: bytes, asked: Any, round_: int) -> Any:
         """The reply of `client` to the message `asked`; `BadReply` if it is anything else."""
         settles = settled_by(asked)
         try:
             sizes = {**self.agreed, **self.said.get(client, {}), **settles}
-            reply, replied = unpack(data, (reply_to(type(asked)),), sizes)
+            reply, replied = unpack(data, (self.replies[type(asked)],), sizes)
             if replied != round_:
                 raise MessageError(f"a reply of round {replied} came where round {round_} was asked.")
         except MessageError as error:
@@ -70,7 +69,7 @@ class QuestionGuard:
     def __init__(self, site: str, aggregator: Aggregator | type[Aggregator]) -> None:
         asked = as_instance(aggregator)
         self.site = site
-        self.kinds = (*SETUP_REPLIES, *asked.client_steps)
+        self.kinds = (*setup.REPLIES, *asked.client_steps)
         self.most = {setup.Describe: MOST_REPEATS, setup.Prepare: MOST_REPEATS, **asked.most_messages()}
         self.most_rounds = asked.most_rounds()
         self.most_at_once = len((setup.Describe, setup.Prepare)) + asked.most_parts
@@ -144,21 +143,3 @@ class QuestionGuard:
         """Go on from what another one remembered."""
         self.answered, self.n_answered = set(kept["answered"]), Counter(kept["n_answered"])
         self.n_refused, self.is_over = kept["n_refused"], kept["is_over"]
-
-
-_known_replies = dict(SETUP_REPLIES)
-
-
-def reply_to(asked: type[Any]) -> type[Any]:
-    """The type of the reply to a message of the server: what the client step for it returns beside its state."""
-    if asked not in _known_replies:
-        step = next(kind.client_steps[asked] for kind in aggregators() if asked in kind.client_steps)
-        _known_replies[asked] = get_args(get_type_hints(step)["return"])[1]
-    return _known_replies[asked]
-
-
-def aggregators(base: type[Aggregator] = Aggregator) -> Iterator[type[Aggregator]]:
-    """Every aggregator that is loaded."""
-    for kind in base.__subclasses__():
-        yield kind
-        yield from aggregators(kind)

@@ -12,7 +12,7 @@ import numpy as np
 
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE, check_count
-from koncord.aggregate.base import Aggregator, Local
+from koncord.aggregate.base import Aggregator, Local, sends_rows
 from koncord.aggregate.private import Known, PrivateClient, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
@@ -55,7 +55,7 @@ class Site:
         privacy: Budget | None = None,
     ) -> None:
         self.min_report = check_count("min_report", min_report, owner=f"site {name!r}")
-        if min_report > 1 and any(sent.grows_with_rows for sent in aggregator.sends):
+        if min_report > 1 and sends_rows(aggregator):
             raise DisclosureRefused(
                 f"{aggregator.name} sends rows, which a site that reports no fewer than {min_report} does not: "
                 "rows leave only with min_report=1 and allow_disclosure=True."

@@ -23,7 +23,7 @@ from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, 
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
-from koncord.protocol.schema import LARGEST, Array, Number, Sent
+from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.protocol.setup import without_small
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -162,17 +162,7 @@ class Consensus(Aggregator):
     """
 
     name: ClassVar[str] = "consensus"
-    sends: ClassVar[tuple[Sent, ...]] = (
-        Sent(message="Leaves", field="counts", shape="n_leaves"),
-        Sent(message="Leaves", field="means", shape="n_leaves x n_features"),
-        Sent(message="Leaves", field="scatters", shape="n_leaves"),
-        Sent(message="Leaves", field="spread", shape="n_features"),
-        Sent(message="Leaves", field="axes", shape="at most 4 x n_features"),
-        Sent(message="Sums", field="counts", shape="global_k"),
-        Sent(message="Sums", field="sums", shape="global_k x n_features"),
-    )
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
-    replies: ClassVar[tuple[type[Any], ...]] = (Leaves, Sums)
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from koncord.estimate.kmeans import means_of
 from koncord.estimate.search import split_rows
 from koncord.kernels.silhouette import HeldOut
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.schema import LARGEST, Array, Sent, Word
+from koncord.protocol.schema import LARGEST, Array, Word
 from koncord.types import FloatArray, IntArray
 
 # Tried when `upsilon` is left open: the values the paper uses on its data sets and what lies between them.
@@ -72,7 +72,7 @@ class Judge:
     """Server to client: several global models, one after the other; score each on the rows you held out."""
 
     centers: Annotated[FloatArray, Array("judged_k", "n_features")]  # judged_k is the sum of sizes
-    sizes: Annotated[IntArray, Array("n_models", least=1, most=LARGEST["global_k"])]
+    sizes: Annotated[IntArray, Array("n_candidates", least=1, most=LARGEST["global_k"])]
 
     def __post_init__(self) -> None:
         if self.sizes.sum() != len(self.centers):
@@ -97,7 +97,7 @@ class Balls:
 class Judgement:
     """Client to server: mean silhouette of the held-out rows under each model, 0 where there is none."""
 
-    scores: Annotated[FloatArray, Array("n_models", least=-1, most=1)]
+    scores: Annotated[FloatArray, Array("n_candidates", least=-1, most=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,18 +302,12 @@ class FedGEM(Aggregator):
     """
 
     name: ClassVar[str] = "fedgem"
-    sends: ClassVar[tuple[Sent, ...]] = (
-        Sent(message="Balls", field="means", shape="at most local_k x n_features"),
-        Sent(message="Balls", field="radii", shape="at most local_k"),
-        Sent(message="Judgement", field="scores", shape="number of candidates for upsilon"),
-    )
     client_steps: ClassVar[Mapping[type[Any], Any]] = {
         Start: start_step,
         Move: move_step,
         Finish: finish_step,
         Judge: judge_step,
     }
-    replies: ClassVar[tuple[type[Any], ...]] = (Balls, Judgement)
     most_parts: ClassVar[int] = 2  # where upsilon is open, two fits share their exchanges
 
     def __init__(

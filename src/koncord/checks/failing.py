@@ -1,0 +1,24 @@
+"""How a check that fails is told: by its name, which is a sentence."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def run_checks(checks: Iterable[Callable[[Any], None]], subject: Any) -> None:
+    """Run every check on `subject`; `AssertionError` names the first that fails, and why."""
+    for check in checks:
+        try:
+            check(subject)
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise AssertionError(f"{type(subject).__name__} fails the check '{in_words(check)}': {reason}") from error
+
+
+def in_words(check: Callable[..., None]) -> str:
+    """The sentence that a check is named by.
+
+    >>> def it_ends() -> None: ...
+    >>> in_words(it_ends)
+    'it ends'
+    """
+    return check.__name__.replace("_", " ")
