@@ -35,6 +35,7 @@ class Parts:
     moments: FloatArray  # (n, q * q) count times second moment
     clients: IntArray  # (n,)
     axes: FloatArray  # (q, d)
+    variance: float  # mean variance of all rows along the axes
 
 
 def fit_gaussians(reports: Sequence[Leaves], labels: IntArray, scales: FloatArray) -> tuple[Gaussians, FloatArray]:
@@ -80,6 +81,7 @@ def parts_of(reports: Sequence[Leaves], scales: FloatArray) -> Parts:
         moments=moments.reshape(len(counts), -1),
         clients=clients,
         axes=axes,
+        variance=float(np.trace(np.einsum("n,nij->ij", weights, moments / counts[:, None, None]))) / n_kept,
     )
 
 
@@ -90,7 +92,7 @@ def maximised(parts: Parts, shares: FloatArray) -> Gaussians:
     counts = np.maximum(weighed.sum(axis=0), np.finfo(float).tiny)
     means = weighed.T @ parts.means / counts[:, None]
     scatters = (shares.T @ parts.moments).reshape(-1, q, q) - counts[:, None, None] * means[:, :, None] * means[:, None]
-    tied = ridged(scatters.sum(axis=0) / counts.sum())
+    tied = ridged(scatters.sum(axis=0) / counts.sum(), parts.variance)
     prior = q + 1
     covariances = (scatters + prior * tied) / (counts + prior)[:, None, None]
     return Gaussians(

@@ -20,7 +20,8 @@ MOST_AXES = 10
 N_NEAREST = 3
 # Added to the variance of every direction, as a share of the mean one, so that no covariance is singular.
 RIDGE = 1e-3
-LEAST_RIDGE = 1e-300  # where all rows are equal
+# The same where clusters have no spread at all, as a share of the variance of all rows; and where all rows are equal.
+LEAST_RIDGE, NO_VARIANCE = 1e-9, 1e-300
 # Where on the line between two means the density is looked at: from a tenth before one to a tenth behind the other.
 GRID = np.linspace(-0.1, 1.1, 37)
 # A density of few leaves is rough: each is drawn wider, by up to three times, where a pair has fewer than so many.
@@ -39,6 +40,7 @@ class Shapes:
         total = (gaps * shares[:, None]).T @ gaps + shape * (shares @ leaves.variances)
         axes = np.linalg.eigh(total)[1][:, ::-1][:, :most_axes]
         self.means = gaps @ axes
+        self.variance = float(np.trace(total)) / len(total)
         self.covariances = leaves.variances[:, None, None] * (axes.T @ shape @ axes)
         outer = self.means[:, :, None] * self.means[:, None, :]
         self._moments = (self.counts[:, None, None] * (self.covariances + outer)).reshape(len(leaves), -1)
@@ -57,7 +59,7 @@ class Shapes:
         scatters = (member @ self._moments).reshape(k, self.n_axes, self.n_axes)
         scatters -= counts[:, None, None] * means[:, :, None] * means[:, None, :]
         tied = scatters.sum(axis=0) / counts.sum()
-        return counts, means, scatters, ridged(tied)
+        return counts, means, scatters, ridged(tied, self.variance)
 
     def apart(self, labels: IntArray) -> FloatArray:
         """d' (k,) of each cluster from the one of its nearest clusters that it is least apart from."""
@@ -99,10 +101,11 @@ class Shapes:
         return float(1 - density[left : right + 1].min() / min(density[left], density[right]))
 
 
-def ridged(covariance: FloatArray) -> FloatArray:
-    """The covariance with a little more variance in every direction, so that it is not singular."""
+def ridged(covariance: FloatArray, of_all: float) -> FloatArray:
+    """The covariance with a little more variance in every direction; `of_all` is the mean variance of all rows."""
     n = len(covariance)
-    found: FloatArray = covariance + max(RIDGE * np.trace(covariance) / n, LEAST_RIDGE) * np.eye(n)
+    ridge = max(RIDGE * np.trace(covariance) / n, LEAST_RIDGE * of_all, NO_VARIANCE)
+    found: FloatArray = covariance + ridge * np.eye(n)
     return found
 
 
