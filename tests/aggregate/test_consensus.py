@@ -100,7 +100,8 @@ def refined_from(aggregator, X, centers):
     server = aggregator.server(("a",), X.shape[1], np.random.default_rng(0))
     next(server)
     spread_out = np.repeat(np.asarray(centers, dtype=float), 6, axis=0) + np.tile(0.01 * np.eye(2), (9, 1))
-    down = server.send({"a": single_rows(spread_out)})
+    rows = replace(single_rows(spread_out), scatters=np.full(len(spread_out), 0.1))
+    down = server.send({"a": rows})
     assert len(down.centers) == len(centers)
     while True:
         try:
