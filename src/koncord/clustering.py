@@ -16,7 +16,6 @@ from koncord.aggregate.consensus import Consensus
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
 from koncord.estimate.known import KnownCounts
-from koncord.kernels.assign import nearest
 from koncord.model.globalmodel import names_in
 from koncord.privacy.budget import Budget
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
@@ -130,7 +129,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.sites_ = list(tables)
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
-        self.labels_ = [nearest(scaled_rows(link.sites[name], self.model_), self.model_.centers) for name in tables]
+        self.labels_ = [self.model_.assign(scaled_rows(link.sites[name], self.model_)) for name in tables]
         told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
         self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
         self.departures_ = link.departures

@@ -44,7 +44,7 @@ def swapped_sums(reply):
 
 def federation(lie, min_support):
     """Ten sites of which one lies; the model, and the ARI of the rows of the others."""
-    aggregator = Consensus(min_support=min_support)
+    aggregator = Consensus(min_support=min_support, n_rounds=3)
     tables = {f"s{at}": table([at % 4, (at + 1) % 4, (at + 2) % 4], seed=at) for at in range(10)}
     sites = [
         (Liar if name == "s9" else Site)(name, X, ("a", "b", "c"), estimator=KnownCounts(1), aggregator=aggregator)
@@ -54,7 +54,7 @@ def federation(lie, min_support):
     model = run_federation(
         InProcess(sites), aggregator, seed=0, standardize=False, settings={}, min_support=min_support
     )
-    labels = np.concatenate([nearest(scaled_rows(site, model), model.centers) for site in sites[:-1]])
+    labels = np.concatenate([model.assign(scaled_rows(site, model)) for site in sites[:-1]])
     return model, adjusted_rand_score(np.concatenate([y for name, (_, y) in tables.items() if name != "s9"]), labels)
 
 

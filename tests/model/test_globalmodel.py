@@ -89,7 +89,7 @@ ARRAYS["holdings"] = np.empty((0, 0), dtype=np.int64)
         (b"\x80\x04not a pickle either", "'m' is not a koncord model"),
         (save(ARRAYS), "'m' is not a koncord model"),
         (save(ARRAYS, metadata=header(format="other")), "'m' is not a koncord model but 'other'"),
-        (save(ARRAYS, metadata=header(version=99)), "of version 99; this koncord reads version 1"),
+        (save(ARRAYS, metadata=header(version=99)), "of version 99; this koncord reads up to 2"),
         (save({**ARRAYS, "weights": np.ones(2)}, metadata=header()), "'m' is not a koncord model"),
         (save({"centers": np.ones((1, 1))}, metadata=header()), "'m' is not a koncord model"),
     ],

@@ -337,7 +337,7 @@ def test_a_site_says_at_once_that_the_servers_certificate_has_expired(expired, t
         ).save(tmp_path / "x")
         (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
         join = Command(tmp_path, "join", "--invite", "x", "--data", "t.csv")
-        join.wait_for("the coordinator's certificate has expired", 60)
+        join.wait_for("the coordinator's certificate has expired", 180)
         assert join.stop() == 0
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(10)

@@ -111,6 +111,8 @@ def good(kind):
             values[name] = ("a", "b")
     if kind is setup.Moments:
         values["count"] = 10
+    if kind is setup.Attribute:
+        values |= {"axes": np.eye(2), "covariances": np.tile(np.eye(2), (2, 1, 1)), "weights": np.full(2, 0.5)}
     return kind(**values)
 
 
@@ -132,7 +134,7 @@ def damages(message):
         if isinstance(rule, limits.Array):
             longer = np.concatenate([value, value[:1]])
             yield f"{name} longer", {name: longer}
-            yield f"{name} flat", {name: value.reshape(-1) if value.ndim == 2 else value[:, None]}
+            yield f"{name} flat", {name: value.reshape(-1) if value.ndim > 1 else value[:, None]}
             if value.dtype == float:
                 if not rule.may_be_nan:
                     yield f"{name} nan", {name: np.full_like(value, np.nan)}

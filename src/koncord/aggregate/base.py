@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from koncord._validation import name_of
+from koncord.kernels.gaussians import Gaussians
 from koncord.protocol.schema import Sent, sent_by
 from koncord.types import FloatArray, IntArray, LocalEstimate
 
@@ -54,6 +55,7 @@ class Outcome:
     ]  # global cluster of each local component, by client; empty where there is no such map
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # final means of what each client sent
     info: Mapping[str, Any] = field(default_factory=dict)  # for readers only: JSON values, nothing depends on them
+    gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
 
 
 class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]

@@ -1,10 +1,12 @@
 """The model a federation leaves behind: parameters and their history, no rows.
 
-File format (version 1): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
+File format (version 2): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
 ``scales`` (d,) to standardise a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
-their means. Its metadata is one entry ``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``,
-``local_counts``, ``seed``, ``settings``, ``info`` and ``versions``.
+their means; and, where the shape of the clusters is known, ``axes`` (q, d), ``covariances`` (k, q, q) along these axes
+and ``mixing`` (k,), the weights of the mixture; files of version 1 have no shapes. Its metadata is one entry
+``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``, ``local_counts``, ``seed``,
+``settings``, ``info`` and ``versions``.
 Any safetensors reader opens it; nothing in it is executed.
 """
 
@@ -22,10 +24,14 @@ from safetensors.numpy import save
 from koncord._files import writing
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
+from koncord.kernels.gaussians import Gaussians
 from koncord.types import FloatArray, IntArray
 
 FORMAT = "koncord-global-model"
-VERSION = 1
+VERSION = 2
+READS = (1, 2)
+# Arrays of the file that hold the shape of the clusters, where it is known.
+SHAPES = ("axes", "covariances", "mixing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,6 +52,7 @@ class GlobalModel:
     holdings: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # (n_sites, n_clusters)
     groups: Mapping[str, IntArray] = field(default_factory=dict)  # cluster of each local component, by site
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # means of the local components, by site
+    gaussians: Gaussians | None = None  # shape of the clusters around the same centers; None: a row goes to the nearest
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # estimator and aggregator as text
     info: Mapping[str, Any] = field(default_factory=dict)  # what the aggregator tells its readers
@@ -92,8 +99,31 @@ class GlobalModel:
         return rows
 
     def predict(self, X: Any) -> IntArray:
-        """Global cluster of every row: the nearest center."""
-        return nearest(self.scaled(X), self.centers)
+        """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known."""
+        return self.assign(self.scaled(X))
+
+    def assign(self, Z: FloatArray) -> IntArray:
+        """Global cluster of every row that is scaled already."""
+        return nearest(Z, self.centers) if self.gaussians is None else self.gaussians.assign(Z)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability (n, n_clusters) of every cluster for every row; needs the shape of the clusters."""
+        joint = self._shapes().log_joint(self.scaled(X))
+        joint = np.exp(joint - joint.max(axis=1, keepdims=True))
+        found: FloatArray = joint / joint.sum(axis=1, keepdims=True)
+        return found
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Log density of every row, scaled and along the axes of the clusters; needs the shape of the clusters."""
+        joint = self._shapes().log_joint(self.scaled(X))
+        most = joint.max(axis=1)
+        found: FloatArray = most + np.log(np.exp(joint - most[:, None]).sum(axis=1))
+        return found
+
+    def _shapes(self) -> Gaussians:
+        if self.gaussians is None:
+            raise ValueError("This GlobalModel has centers only: its aggregator found no shape of the clusters.")
+        return self.gaussians
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GlobalModel):
@@ -124,6 +154,7 @@ class GlobalModel:
             "means": self.means,
             "scales": self.scales,
             "holdings": self.holdings,
+            **({} if self.gaussians is None else shapes_of(self.gaussians)),
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
         }
@@ -155,9 +186,9 @@ class GlobalModel:
                 arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
             if header["format"] != FORMAT:
                 raise ModelFileError(f"{name!r} is not a koncord model but {header['format']!r}.")
-            if header["version"] != VERSION:
+            if header["version"] not in READS:
                 raise ModelFileError(
-                    f"{name!r} is a koncord model of version {header['version']}; this koncord reads version {VERSION}."
+                    f"{name!r} is a koncord model of version {header['version']}; this koncord reads up to {VERSION}."
                 )
             sites = tuple(header["sites"])
             return cls(
@@ -173,6 +204,7 @@ class GlobalModel:
                 components={
                     s: arrays[f"components.{at}"] for at, s in enumerate(sites) if f"components.{at}" in arrays
                 },
+                gaussians=gaussians_in(arrays),
                 seed=header["seed"],
                 settings=header["settings"],
                 info=header["info"],
@@ -182,12 +214,19 @@ class GlobalModel:
             raise ModelFileError(f"{name!r} is not a koncord model.") from error
 
 
+def shapes_of(gaussians: Gaussians) -> dict[str, FloatArray]:
+    return dict(zip(SHAPES, (gaussians.axes, gaussians.covariances, gaussians.weights), strict=True))
+
+
+def gaussians_in(arrays: Mapping[str, Any]) -> Gaussians | None:
+    if SHAPES[0] not in arrays:
+        return None
+    axes, covariances, weights = (arrays[name] for name in SHAPES)
+    return Gaussians(centers=arrays["centers"], axes=axes, covariances=covariances, weights=weights)
+
+
 def names_in(table: Any) -> tuple[str, ...] | None:
     """The column names of a table that has them: of pandas, polars or Arrow, whose `columns` are the data."""
     own = getattr(table, "column_names", None)
     own = getattr(table, "columns", None) if own is None else own
     return None if own is None else tuple(str(name) for name in own)
-
-
-def by_site(name: str, sites: tuple[str, ...], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {site: arrays[f"{name}.{at}"] for at, site in enumerate(sites) if f"{name}.{at}" in arrays}

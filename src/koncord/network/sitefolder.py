@@ -300,6 +300,7 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         scales=site.prepared.scales,
         sites=(site.name,),
         local_counts=(0 if site.estimate is None else site.estimate.n_components,),
+        gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )
     found = assign(model, site.table[:, setup.order_of(site.columns, site.prepared.columns)])

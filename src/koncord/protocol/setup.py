@@ -9,6 +9,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.kernels.assign import nearest
+from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.silhouette import MAX_SCORED, silhouettes
 from koncord.kernels.splitting import ROUNDING
 from koncord.protocol.floor import LOWER_FLOOR
@@ -79,6 +80,25 @@ class Attribute:
     """Server to client: the global centers; say how many of your rows each attracts."""
 
     centers: Annotated[FloatArray, Array("global_k", "n_features")]
+    # The shape of the clusters, where it is known: a row goes to the most likely one, else to the nearest center.
+    axes: Annotated[FloatArray | None, Array("n_axes", "n_features")] = None
+    covariances: Annotated[FloatArray | None, Array("global_k", "n_axes", "n_axes")] = None
+    weights: Annotated[FloatArray | None, Array("global_k", least=0, most=1)] = None
+
+    def __post_init__(self) -> None:
+        self.gaussians()  # ValueError if they are no covariances
+
+    def gaussians(self) -> Gaussians | None:
+        if self.axes is None or self.covariances is None or self.weights is None:
+            if not (self.axes is None and self.covariances is None and self.weights is None):
+                raise ValueError("'axes', 'covariances' and 'weights' must be given together.")
+            return None
+        return Gaussians(centers=self.centers, axes=self.axes, covariances=self.covariances, weights=self.weights)
+
+    def assign(self, X: FloatArray) -> IntArray:
+        """The cluster of every row of X (n, n_features)."""
+        gaussians = self.gaussians()
+        return nearest(X, self.centers) if gaussians is None else gaussians.assign(X)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +132,7 @@ def attribute(X: FloatArray, down: Attribute, rng: np.random.Generator, min_repo
 
     So is that of a cluster whose count is withheld because a smaller one would follow from it.
     """
-    labels = nearest(X, down.centers)
+    labels = down.assign(X)
     k = len(down.centers)
     counts = without_small(np.bincount(labels, minlength=k), min_report)
     rows = np.arange(len(X)) if len(X) <= MAX_SCORED else rng.choice(len(X), MAX_SCORED, replace=False)

@@ -30,7 +30,7 @@ _STORED = {code: dtype for dtype, code in _CODES.items()}
 _LENGTH_BYTES = 8
 _LARGEST_HEADER = 1 << 22
 _LARGEST_KEPT = 1 << 12  # a header beyond is read anew each time: many large ones would fill the memory
-_MOST_DIMENSIONS = 2
+_MOST_DIMENSIONS = 3
 _LARGEST_WHOLE = 10**300  # that becomes a float
 
 

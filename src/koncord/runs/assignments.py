@@ -19,11 +19,14 @@ HEADER = ("row", "cluster", "distance", "runner_up", "runner_up_distance")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assignments:
-    """Of every row, in the order of the table; distances are those on the scaled columns."""
+    """Of every row, in the order of the table; distances are those on the scaled columns.
+
+    Where the shape of the clusters is known, each distance is in the metric of its cluster (Mahalanobis).
+    """
 
     labels: IntArray  # (n,)
     distances: FloatArray  # (n,) to the center of the label
-    runner_ups: IntArray | None  # (n,) the next nearest center; None where there is one center only
+    runner_ups: IntArray | None  # (n,) the cluster that comes next; None where there is one only
     runner_up_distances: FloatArray | None  # (n,)
 
     def __len__(self) -> int:
@@ -38,12 +41,12 @@ def assign(model: GlobalModel, X: FloatArray) -> Assignments:
     step = max(MOST_DISTANCES // model.n_clusters, 1)
     for start in range(0, len(Z), step):
         part = slice(start, start + step)
-        to_centers = cdist(Z[part], model.centers)
+        to_centers, order = distances_in(model, Z[part])
         rows = np.arange(len(to_centers))
         distances[part] = to_centers[rows, labels[part]]
-        to_centers[rows, labels[part]] = np.inf
-        runner_ups[part] = to_centers.argmin(axis=1)
-        runner_up_distances[part] = to_centers.min(axis=1)
+        order[rows, labels[part]] = np.inf
+        runner_ups[part] = order.argmin(axis=1)
+        runner_up_distances[part] = to_centers[rows, runner_ups[part]]
     has_others = model.n_clusters > 1
     return Assignments(
         labels=labels,
@@ -51,6 +54,14 @@ def assign(model: GlobalModel, X: FloatArray) -> Assignments:
         runner_ups=runner_ups if has_others else None,
         runner_up_distances=runner_up_distances if has_others else None,
     )
+
+
+def distances_in(model: GlobalModel, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Distances of scaled rows to all clusters, each in its own metric, and what the most likely one is least by."""
+    if model.gaussians is None:
+        to_centers: FloatArray = cdist(Z, model.centers)
+        return to_centers, to_centers.copy()
+    return np.sqrt(model.gaussians.squared_distances(Z)), -model.gaussians.log_joint(Z)
 
 
 def as_csv(found: Assignments) -> str:

@@ -59,7 +59,7 @@ def run_federation(
     with part(0.05, 0.95, "phases 1 and 2"):
         outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6)
     with part(0.95, 1.0, "who holds what"):
-        attribute = dict.fromkeys(link.clients, setup.Attribute(centers=outcome.centers))
+        attribute = dict.fromkeys(link.clients, attribution_of(outcome))
         holdings = roster.exchange_all([Asked(round_=round_, down=attribute)])[0]
     report(1.0)
     sites = tuple(sorted(prepared))
@@ -77,6 +77,7 @@ def run_federation(
         holdings=counts,
         groups=outcome.groups,
         components=outcome.components,
+        gaussians=outcome.gaussians,
         seed=seed,
         settings=settings,
         info={
@@ -96,6 +97,16 @@ def run_federation(
             "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
         },
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
+    )
+
+
+def attribution_of(outcome: Outcome) -> setup.Attribute:
+    """What sites label their rows by."""
+    shapes = outcome.gaussians
+    if shapes is None:
+        return setup.Attribute(centers=outcome.centers)
+    return setup.Attribute(
+        centers=outcome.centers, axes=shapes.axes, covariances=shapes.covariances, weights=shapes.weights
     )
 
 

@@ -7,7 +7,7 @@ leaves belong together, of one client or of many, and how many clusters there ar
 Rounds of sums and counts by nearest center then bring the centers to where the rows are.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Annotated, Any, ClassVar, Self
@@ -19,6 +19,7 @@ from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
 from koncord.aggregate.consensus.leaves import Leaves, leaves_of, stacked
+from koncord.aggregate.consensus.mixture import fit_gaussians
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_leaves, without_excess
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
@@ -29,6 +30,8 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer leaves a site, on average, the floor hides clusters.
 FEW_LEAVES = 3
+# Certainty below which clusters may be cuts through a cloud without gaps.
+CLEAR = 0.5
 # Times that the number of clusters is chosen anew without leaves that too few clients support.
 MOST_CHOICES = 8
 
@@ -102,7 +105,8 @@ class Agreed:
     """What the server made of the reports."""
 
     choice: Choice
-    leaves: Leaves  # those that it believed
+    reports: Mapping[str, Leaves]  # the leaves that it believed, by client
+    leaves: Leaves  # all of these
     clients: IntArray  # (n_leaves,) of each of these: the place of its client in the order of the reports
     believed: Mapping[str, BoolArray]  # of all leaves of each client
 
@@ -140,7 +144,8 @@ class Consensus(Aggregator):
     min_report : rows that every leaf and sum a client sends stands for at least. None is 20, or the floor of the run
         where that is more: leaves of fewer than 20 rows find clusters less well (docs/consensus.md) and tell more, so
         they are asked for here, and the floor of the run must allow them
-    n_rounds : most rounds of refinement; 0 keeps the centers of the leaves
+    n_rounds : most rounds of refinement by nearest center. 0 makes Gaussian clusters of the leaves instead, without a
+        round; where a site has a privacy budget, which tells no covariance, the centers of the leaves are kept
     max_clusters : most clusters that are looked for
     slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
         is as good, and the gap statistic decides among such
@@ -168,7 +173,7 @@ class Consensus(Aggregator):
         self,
         min_report: int | None = None,
         *,
-        n_rounds: int = 3,
+        n_rounds: int = 0,
         max_clusters: int = 100,
         slack: float = 0.02,
         tol: float = 0.01,
@@ -226,6 +231,8 @@ class Consensus(Aggregator):
         agreed = self._agreed(reports, n_features, rng)
         choice, rows = agreed.choice, agreed.rows()
         stable_shares = stabilities(agreed.leaves, agreed.clients, choice, rng)
+        if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
+            return self._shaped(reports, agreed, stable_shares)
         centers, shifts = yield from self._refined(agreed, rows)
         kept = with_rows(rows)
         return Outcome(
@@ -247,6 +254,32 @@ class Consensus(Aggregator):
             },
         )
 
+    def _shaped(self, reports: Mapping[str, Leaves], agreed: Agreed, stable_shares: Sequence[float | None]) -> Outcome:
+        """The outcome with Gaussian clusters, fitted to the leaves without a further round."""
+        gaussians, shares = fit_gaussians(list(agreed.reports.values()), agreed.choice.labels, agreed.choice.scales)
+        labels = shares.argmax(axis=1)
+        groups = {}
+        for at, (client, believed) in enumerate(agreed.believed.items()):
+            groups[client] = np.full(len(reports[client]), -1, dtype=np.int64)
+            groups[client][believed] = labels[agreed.clients == at]
+        came_from = best_match(agreed.choice.labels, shares * agreed.leaves.counts[:, None])
+        return Outcome(
+            centers=gaussians.centers,
+            gaussians=gaussians,
+            groups=groups,
+            components={client: each.means for client, each in reports.items()},
+            info={
+                "choice": told(agreed.choice),
+                "stabilities": [stable_shares[cluster] for cluster in came_from],
+                "leaves": {client: len(each) for client, each in reports.items()},
+                "set_aside": set_aside(agreed),
+                "rounds": 0,
+                "shifts": [],
+                "labels": "gaussian",
+                "notes": notes(agreed, np.ones(len(gaussians.centers), dtype=np.bool_), self),
+            },
+        )
+
     def _agreed(self, reports: Mapping[str, Leaves], n_features: int, rng: np.random.Generator) -> Agreed:
         """A choice; anew without the leaves of clusters that too few clients support, as long as there are such."""
         heard = reports if self.support == 1 else without_excess(reports, self.support)
@@ -261,7 +294,7 @@ class Consensus(Aggregator):
                 break
             for at, is_believed in enumerate(believed.values()):
                 is_believed[is_believed] = ~weak[choice.labels[clients == at]]
-        return Agreed(choice=choice, leaves=leaves, clients=clients, believed=believed)
+        return Agreed(choice=choice, reports=kept, leaves=leaves, clients=clients, believed=believed)
 
     def _choose(self, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> Choice:
         return choose(leaves, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
@@ -285,6 +318,14 @@ class Consensus(Aggregator):
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
         return centers, shifts
+
+
+def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
+    """For each cluster of the mixture, the cluster of `labels` that most of its `rows` (n_leaves, k) come from."""
+    common = np.zeros((int(labels.max()) + 1, rows.shape[1]))
+    np.add.at(common, labels, rows)
+    found: list[int] = common.argmax(axis=0).tolist()
+    return found
 
 
 def is_trusted(believed: BoolArray | None) -> bool:
@@ -320,6 +361,11 @@ def set_aside(agreed: Agreed) -> dict[str, int]:
 
 def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
     said, chosen = [], agreed.choice.chosen.n_clusters
+    if chosen > 1 and agreed.choice.chosen.certainty < CLEAR:
+        said.append(
+            "Not all of these clusters stand apart from their neighbours: there is more structure than in one "
+            "Gaussian, but a skewed or uniform cloud without any clusters could look the same."
+        )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")
     if len(agreed.leaves) < FEW_LEAVES * len(np.unique(agreed.clients)):

@@ -1,19 +1,25 @@
-"""How many clusters the leaves of all clients make, told from the leaves alone.
+"""How many clusters the leaves of all clients make, found from the leaves alone.
 
-Two hierarchies of the leaves give a clustering for every number of clusters K: Ward's, each level polished by k-means,
-and average linkage, which lets a large cluster stand beside small ones. Every clustering is judged twice: by its
-*separation*, the mean silhouette of the rows as far as the leaves tell it, and by its *compactness*, the logarithm of
-the squared distances to the centers. Both are compared with what the same report would give if all rows came from one
-Gaussian: rows are drawn from it, split into leaves in the same way, and clustered in the same way.
+Three hierarchies of the leaves give a clustering for every number of clusters K: Ward's, polished by k-means; average
+linkage, which lets a large cluster stand beside small ones; and average linkage whose clusters of a single leaf
+went to the nearest other one. Two answers are looked for among these clusterings.
 
-Of the clusterings whose separation exceeds that of the Gaussian by almost as much as the best one does, the one that
-exceeds its compactness most is chosen. Where clusters stand apart, few are almost as good as the best and the
-silhouette decides; where they run into each other, its differences mean little and the compactness decides (the gap
-statistic of Tibshirani, Walther and Hastie, 2001). If neither exceeds what chance does to it, there is one cluster.
+*Clusters that stand apart.* Each cluster is compared with its nearest ones by d', their distance on the line that tells
+them apart (`koncord.aggregate.consensus.separation`). The clustering with the most clusters that stand apart, less
+those that do not, is the first answer. It neither sees how large a cluster is nor columns that tell nothing.
+
+*More structure than one Gaussian.* Every clustering is judged by its *separation*, the mean silhouette of the rows as
+far as the leaves tell it, and by its *compactness*, the logarithm of the squared distances to the centers, both against
+the null model: rows of one Gaussian, split into leaves and clustered in the same way. Of the clusterings almost as
+separated as the best one, the one that exceeds the null model's compactness most (the gap statistic of Tibshirani,
+Walther and Hastie, 2001) is the second answer. Clusters that run into each other are found by this one only.
+
+The first answer is taken where its clusters are certain; else the second one, where it is finer and as good, or coarser
+and clearly better separated. With neither there is one cluster.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -21,17 +27,18 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
-from koncord.aggregate.consensus.leaves import Leaves, pieces_of, taken, told
-from koncord.kernels.assign import means_by_label, sums_by_label
+from koncord.aggregate.consensus.leaves import Leaves, groups_of, leaves_by, rescaled, taken
+from koncord.aggregate.consensus.separation import Shapes
+from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.lloyd import kmeans, lloyd
 from koncord.types import FloatArray, IntArray
 
-# Up to here every K is looked at; beyond, steps of a twentieth, and then every K beside the chosen one.
+# Up to here every K is looked at; beyond, steps of a twentieth.
 EVERY_K, STEP = 30, 1.05
 # Values of K at which the Gaussian is looked at: between them its curves are smooth.
 EVERY_NULL_K, NULL_STEP = 4, 1.4
 # More leaves than this are put together first, because distances between all pairs are held.
-MOST_LEAVES = 1500
+MOST_LEAVES = 1000
 # Rows drawn from the Gaussian: in one draw, and for one leaf of a large client, in smallest leaves.
 NULL_ROWS, NULL_ROWS_A_LEAF = 20_000, 3
 # In how many draws, and their rows; and how many more where it is in doubt whether there is more than one cluster.
@@ -43,10 +50,24 @@ TIMES_CHANCE = 3.0
 IN_DOUBT = ((2.0, 4.0), (2.3, 3.6))
 # Leaves cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as good.
 SHARE_OF_GAP = 0.1
+# d' beyond which a cluster stands apart: between two halves of one Gaussian (1.32) and two Gaussians two standard
+# deviations apart (1.46). What a cluster adds and takes away at most, so that no single one outweighs the others.
+APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
+# Share of the most that clusters can gain: from here on they are certain, and certain enough to weigh columns by.
+CERTAIN, WEIGHING = 0.8, 0.6
+# A clustering of less separation than this below another one is as separated.
+AS_SEPARATED = 0.05
+# Depth of a valley in the density that must be there where the null model alone would say one cluster.
+LEAST_VALLEY = 0.3
+# Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
+LEAST_INSIDE = 0.1
 STABILITY_DRAWS = 10
-Hierarchy = Literal["ward", "average"]  # as scipy calls them
+# The most levels of average linkage that are searched for one without single leaves.
+MOST_LEVELS = 200
+Hierarchy = Literal["ward", "average", "condensed"]
 WARD: Hierarchy = "ward"
 AVERAGE: Hierarchy = "average"
+CONDENSED: Hierarchy = "condensed"
 
 Key = tuple[Hierarchy, int]  # hierarchy and K
 Labelings = Mapping[Key, IntArray]
@@ -61,6 +82,13 @@ class Candidate:
     silhouette: float
     separation: float  # silhouette, less that of the Gaussian
     gap: float  # logarithm of the squared distances to the centers: that of the Gaussian, less this one's
+    apart: float = 0.0  # clusters that stand apart by d', less those that do not, in units of `MOST_GAINED`
+    least_apart: float = 0.0  # smallest d' of a cluster from one of its nearest
+
+    @property
+    def certainty(self) -> float:
+        """1 if all clusters stand apart by a margin."""
+        return self.apart / self.n_clusters
 
 
 ONE_CLUSTER = Candidate(hierarchy=WARD, n_clusters=1, silhouette=0.0, separation=0.0, gap=0.0)
@@ -76,6 +104,9 @@ class Choice:
     candidates: tuple[Candidate, ...]  # by K
     separation_by_chance: float  # the largest that a draw of the Gaussian shows against the others, on average
     gap_by_chance: float
+    is_structured: bool = False  # whether the leaves show more than draws of one Gaussian do
+    times_chance: float = 0.0  # how many times what chance gives one Gaussian
+    scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
 
 
 class Judged(NamedTuple):
@@ -85,37 +116,136 @@ class Judged(NamedTuple):
     log_cost: float  # of the squared distances to the centers, as a share of those to the mean
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Look:
+    """Every clustering of the leaves that was looked at, with the columns weighed in one way."""
+
+    scales: FloatArray  # (n_features,) that the columns were multiplied by
+    leaves: Leaves  # as weighed, at most `MOST_LEAVES`
+    belongs: IntArray  # of every leaf of the clients: the one it went into
+    shapes: Shapes
+    labels: Labelings
+    null: "Null"
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def regular(self) -> list[Candidate]:
+        """The candidates that the null model has the like of."""
+        return [each for each in self.candidates if each.hierarchy != CONDENSED]
+
+    def labels_of(self, candidate: Candidate) -> IntArray:
+        one = np.zeros(len(self.leaves), dtype=np.int64)
+        return self.labels.get((candidate.hierarchy, candidate.n_clusters), one)
+
+
 def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float) -> Choice:
     """Choose a clustering of `leaves`, which clients with so many `rows` reported."""
-    coarse, belongs = put_together(leaves, rng)
-    most = min(max_clusters, len(coarse))
-    ks = grid(most, every=EVERY_K, step=STEP)
-    found = labelings(coarse, ks)
-    values = judged(coarse, found)
-    gaussian = Gaussian.of(leaves, rows, rng)
-    null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
-    null = gaussian.drawn(rng, null_ks, DRAWS, DRAWN_ROWS)
-    candidates = null.compared(values)
-    for low, high in IN_DOUBT:
-        if low < times_chance(candidates, null) < high:
-            null = null.and_more(gaussian.drawn(rng, null_ks, MORE_DRAWS, MORE_ROWS))
-            candidates = null.compared(values)
-    chosen, runner_up = best_of(candidates, null, slack)
-    missing = beside(chosen.n_clusters, ks)
-    if missing:
-        more = labelings(coarse, missing)
-        found |= more
-        candidates += null.compared(judged(coarse, more))
-        chosen, runner_up = best_of(candidates, null, slack)
-    one = np.zeros(len(coarse), dtype=np.int64)
+    first = look_at(leaves, rows, rng, scales_inside(leaves), max_clusters=max_clusters)
+    is_structured = times_chance(first.regular, first.null) > TIMES_CHANCE
+    standing = most_apart(first.candidates)
+    look = first
+    if standing is not None and standing.certainty >= WEIGHING:
+        scales = first.scales * scales_of_clusters(first.leaves, first.labels_of(standing))
+        look = look_at(leaves, rows, rng, scales, max_clusters=max_clusters)
+    chosen = best_of(look, look.candidates, is_structured, slack)
+    others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
+    runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
+    if runner_up is ONE_CLUSTER and chosen is ONE_CLUSTER:
+        runner_up = None
     return Choice(
-        labels=found.get((chosen.hierarchy, chosen.n_clusters), one)[belongs],
+        labels=look.labels_of(chosen)[look.belongs],
         chosen=chosen,
         runner_up=runner_up,
-        candidates=tuple(sorted([ONE_CLUSTER, *candidates], key=lambda each: (each.n_clusters, each.hierarchy))),
-        separation_by_chance=null.separation_by_chance,
-        gap_by_chance=null.gap_by_chance,
+        candidates=tuple(sorted([ONE_CLUSTER, *look.candidates], key=lambda each: (each.n_clusters, each.hierarchy))),
+        separation_by_chance=look.null.separation_by_chance,
+        gap_by_chance=look.null.gap_by_chance,
+        is_structured=is_structured,
+        times_chance=times_chance(first.regular, first.null),
+        scales=look.scales,
     )
+
+
+def look_at(leaves: Leaves, rows: IntArray, rng: np.random.Generator, scales: FloatArray, *, max_clusters: int) -> Look:
+    """Cluster the leaves, with their columns multiplied by `scales`, for every K, and compare with the null model."""
+    weighed = rescaled(leaves, scales)
+    coarse, belongs = put_together(weighed, rng)
+    most = min(max_clusters, len(coarse))
+    found = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
+    values = judged(coarse, found)
+    gaussian = Gaussian.of(weighed, rows, rng)
+    null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
+    null = gaussian.drawn(rng, null_ks, DRAWS, DRAWN_ROWS)
+    for low, high in IN_DOUBT:
+        if low < times_chance([each for each in null.compared(values) if each.hierarchy != CONDENSED], null) < high:
+            null = null.and_more(gaussian.drawn(rng, null_ks, MORE_DRAWS, MORE_ROWS))
+    shapes = Shapes(coarse, weighed.covariance_inside())
+    return Look(
+        scales=scales,
+        leaves=coarse,
+        belongs=belongs,
+        shapes=shapes,
+        labels=found,
+        null=null,
+        candidates=tuple(
+            with_apart(each, shapes.apart(found[each.hierarchy, each.n_clusters])) for each in null.compared(values)
+        ),
+    )
+
+
+def with_apart(candidate: Candidate, distances: FloatArray) -> Candidate:
+    gained = np.clip(distances - APART, -MOST_LOST, MOST_GAINED).sum() / MOST_GAINED
+    return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
+
+
+def most_apart(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The candidate with the most clusters that stand apart, on ties the most separated one; None if none has any."""
+    best = max(candidates, key=lambda each: (round(each.apart, 9), each.separation), default=None)
+    return best if best is not None and best.apart >= 1 else None
+
+
+def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, slack: float) -> Candidate:
+    """The choice between the clusters that stand apart and those that exceed the null model."""
+    standing = most_apart(candidates)
+    regular = [each for each in candidates if each.hierarchy != CONDENSED]
+    compact = [each for each in regular if each.gap > look.null.gap_by_chance] or regular
+    found = ranking(compact, look.null.gap_by_chance, slack)[0] if is_structured and compact else None
+    if standing is None:
+        return found or ONE_CLUSTER
+    is_certain = standing.certainty >= CERTAIN
+    if found is None:
+        has_valley = look.shapes.deepest_valley(look.labels_of(standing)) >= LEAST_VALLEY
+        return standing if is_certain and has_valley else ONE_CLUSTER
+    if found.n_clusters <= standing.n_clusters:
+        return standing if is_certain or found.separation < standing.separation + AS_SEPARATED else found
+    is_as_good = found.separation >= standing.separation - AS_SEPARATED and found.gap >= standing.gap
+    return found if is_as_good else standing
+
+
+def scales_inside(leaves: Leaves) -> FloatArray:
+    """Weights of the columns: large where the leaves differ by more than the rows inside them do."""
+    return column_scales(leaves, np.arange(len(leaves)))
+
+
+def scales_of_clusters(leaves: Leaves, labels: IntArray) -> FloatArray:
+    """Weights of the columns: large where the clusters differ by more than the rows inside them do."""
+    return column_scales(leaves, labels)
+
+
+def column_scales(leaves: Leaves, labels: IntArray) -> FloatArray:
+    """What to multiply each column by: its variance becomes 1 over the share that is inside the groups."""
+    weights = leaves.counts.astype(float)
+    k = int(labels.max()) + 1
+    means = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
+    about_groups, about_all = leaves.means - means[labels], leaves.means - weights @ leaves.means / weights.sum()
+    inside = np.diagonal(leaves.covariance_inside())
+    within = weights @ about_groups**2 / weights.sum() + inside
+    total = weights @ about_all**2 / weights.sum() + inside
+    is_constant = total <= np.finfo(float).tiny
+    safe = np.where(is_constant, 1.0, total)
+    scales = np.where(is_constant, 0.0, 1 / np.sqrt((within / safe + LEAST_INSIDE) * safe))
+    size = np.sqrt((scales**2).mean())
+    found: FloatArray = np.where(is_constant, 1.0, scales / size) if size > 0 else np.ones(len(scales))
+    return found
 
 
 def grid(most: int, *, every: int, step: float) -> list[int]:
@@ -124,25 +254,6 @@ def grid(most: int, *, every: int, step: float) -> list[int]:
     while ks and ks[-1] < most:
         ks.append(min(max(ks[-1] + 1, round(ks[-1] * step)), most))
     return ks
-
-
-def beside(k: int, ks: Sequence[int]) -> list[int]:
-    """The values between `k` and its neighbours in `ks`."""
-    if k not in ks:
-        return []
-    at = ks.index(k)
-    low, high = ks[max(at - 1, 0)], ks[min(at + 1, len(ks) - 1)]
-    return [each for each in range(low + 1, high) if each != k]
-
-
-def best_of(candidates: Sequence[Candidate], null: "Null", slack: float) -> tuple[Candidate, Candidate | None]:
-    """The best candidate, and the best one of another K."""
-    is_structured = times_chance(candidates, null) > TIMES_CHANCE
-    best = ranking(candidates, null.gap_by_chance, slack)[0] if is_structured else ONE_CLUSTER
-    others = [each for each in candidates if each.n_clusters != best.n_clusters]
-    if not others:
-        return best, ONE_CLUSTER if is_structured else None
-    return best, ranking(others, null.gap_by_chance, slack)[0]
 
 
 def times_chance(candidates: Sequence[Candidate], null: "Null | Choice") -> float:
@@ -202,11 +313,29 @@ def labelings(
         return found
     distances = pdist(leaves.means)
     for hierarchy in hierarchies:
-        for k, labels in cuts(linkage(distances, hierarchy), ks).items():
+        tree = linkage(distances, "ward" if hierarchy == WARD else "average")
+        for k, labels in (condensed(leaves, tree, ks) if hierarchy == CONDENSED else cuts(tree, ks)).items():
             if hierarchy == WARD:
                 labels = polished(leaves, labels, k)
             if len(np.unique(labels)) == k:  # k-means may leave a center empty
                 found[hierarchy, k] = labels
+    return found
+
+
+def condensed(leaves: Leaves, tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
+    """Labels at each K where clusters of a single leaf went to the nearest other one; the coarsest level with that K.
+
+    Levels without single leaves are left out, for the tree itself has them.
+    """
+    wanted, weights = set(ks), leaves.counts.astype(float)
+    found: dict[int, IntArray] = {}
+    levels = cuts(tree, range(2, min(len(leaves), MOST_LEVELS) + 1))
+    for k, labels in sorted(levels.items()):
+        is_large = np.bincount(labels) > 1
+        n_large = int(is_large.sum())
+        if n_large in wanted and n_large < k and n_large not in found:
+            means = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
+            found[n_large] = nearest(means, means[is_large])[labels]
     return found
 
 
@@ -305,9 +434,9 @@ class Gaussian:
     def _judged(self, rng: np.random.Generator, ks: Sequence[int]) -> dict[Key, Judged]:
         """One draw, split into leaves and clustered as those of the clients are."""
         X = rng.standard_normal((self.sizes.sum(), len(self.root))) @ self.root
-        groups = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
-        nodes = [node for pieces in pieces_of(X, groups, self.least) for node in pieces]
-        leaves = told(nodes, spread=np.zeros(X.shape[1]), axes=np.empty((0, X.shape[1])))
+        parts = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
+        groups = [part[rows] for part in parts for rows in groups_of(X[part], self.least)]
+        leaves = leaves_by(X, groups)
         return judged(leaves, labelings(leaves, [k for k in ks if k <= len(leaves)]))
 
 
@@ -372,11 +501,9 @@ def root_of_covariance(leaves: Leaves) -> FloatArray:
 
     Between the leaves it is known; inside them, along the longest axes and, for the rest, feature by feature.
     """
-    total = leaves.counts.sum()
-    weights = leaves.counts / total
+    weights = leaves.counts / leaves.counts.sum()
     gaps = leaves.means - weights @ leaves.means
-    rest = np.maximum(leaves.spread - (leaves.axes**2).sum(axis=0), 0.0)
-    covariance = (gaps * weights[:, None]).T @ gaps + (leaves.axes.T @ leaves.axes + np.diag(rest)) / total
+    covariance = (gaps * weights[:, None]).T @ gaps + leaves.covariance_inside()
     values, axes = np.linalg.eigh(covariance)
     root: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, None] * axes.T
     return root
@@ -392,6 +519,7 @@ def stabilities(leaves: Leaves, clients: IntArray, choice: Choice, rng: np.rando
     cluster that no half held (Hennig, 2007).
     """
     k = choice.chosen.n_clusters
+    leaves = rescaled(leaves, choice.scales)
     sums, times = np.zeros(k), np.zeros(k)
     present = np.unique(clients)
     for _ in range(STABILITY_DRAWS):

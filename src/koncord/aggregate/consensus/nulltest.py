@@ -10,7 +10,7 @@ import numpy as np
 
 from koncord._threads import one_thread
 from koncord.aggregate.consensus import Consensus
-from koncord.aggregate.consensus.choosing import TIMES_CHANCE, choose, times_chance
+from koncord.aggregate.consensus.choosing import TIMES_CHANCE, choose
 from koncord.aggregate.consensus.leaves import leaves_of
 from koncord.types import FloatArray
 
@@ -50,7 +50,7 @@ def against_one_gaussian(X: FloatArray, random_state: int) -> NullTest:
             slack=rule.slack,
         )
     return NullTest(
-        is_several=choice.chosen.n_clusters > 1,
-        times_chance=times_chance(choice.candidates, choice),
+        is_several=choice.is_structured,
+        times_chance=choice.times_chance,
         leaf_rows=leaf_rows,
     )

@@ -1,0 +1,135 @@
+"""How far apart clusters of leaves stand: d', their distance on the line that tells them apart.
+
+On the discriminant line of two clusters, d' is the distance of their means divided by the sum of their standard
+deviations there. It has no unit, so a column that tells nothing cannot enter it, and it does not depend on the sizes,
+so a cluster of one row in a hundred counts as any other. Two halves of one Gaussian have 1.32, halves of any density
+with one peak at most the square root of 3, and two Gaussians 2, 3 and 4 standard deviations apart 1.46, 1.72 and 2.09.
+"""
+
+from functools import cached_property
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from koncord.aggregate.consensus.leaves import Leaves
+from koncord.types import FloatArray, IntArray
+
+# Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise.
+MOST_AXES = 10
+# Clusters that each is compared with, the nearest ones.
+N_NEAREST = 3
+# Added to the variance of every direction, as a share of the mean one, so that no covariance is singular.
+RIDGE = 1e-3
+# The same where clusters have no spread at all, as a share of the variance of all rows; and where all rows are equal.
+LEAST_RIDGE, NO_VARIANCE = 1e-9, 1e-300
+# Where on the line between two means the density is looked at: from a tenth before one to a tenth behind the other.
+GRID = np.linspace(-0.1, 1.1, 37)
+# A density of few leaves is rough: each is drawn wider, by up to three times, where a pair has fewer than so many.
+FEW_LEAVES, WIDER = 6, 2.0
+LEAST_WIDTH = 0.02  # of a leaf on the line, as a share of the distance of the means
+
+
+class Shapes:
+    """Leaves in their leading principal axes, with second moments that can be summed by cluster."""
+
+    def __init__(self, leaves: Leaves, covariance: FloatArray, most_axes: int = MOST_AXES) -> None:
+        self.counts = leaves.counts.astype(float)
+        shares = self.counts / self.counts.sum()
+        gaps = leaves.means - shares @ leaves.means
+        shape = shape_of(covariance)
+        total = (gaps * shares[:, None]).T @ gaps + shape * (shares @ leaves.variances)
+        axes = np.linalg.eigh(total)[1][:, ::-1][:, :most_axes]
+        self.means = gaps @ axes
+        self.variance = float(np.trace(total)) / len(total)
+        self.covariances = leaves.variances[:, None, None] * (axes.T @ shape @ axes)
+        outer = self.means[:, :, None] * self.means[:, None, :]
+        self._moments = (self.counts[:, None, None] * (self.covariances + outer)).reshape(len(leaves), -1)
+
+    @cached_property
+    def n_axes(self) -> int:
+        return int(self.means.shape[1])
+
+    def clusters(self, labels: IntArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Count, mean and scatter matrix of each cluster, and the covariance that they share."""
+        k = int(labels.max()) + 1
+        member = np.zeros((k, len(labels)))
+        member[labels, np.arange(len(labels))] = 1.0
+        counts = member @ self.counts
+        means = member @ (self.means * self.counts[:, None]) / counts[:, None]
+        scatters = (member @ self._moments).reshape(k, self.n_axes, self.n_axes)
+        scatters -= counts[:, None, None] * means[:, :, None] * means[:, None, :]
+        tied = scatters.sum(axis=0) / counts.sum()
+        return counts, means, scatters, ridged(tied, self.variance)
+
+    def apart(self, labels: IntArray) -> FloatArray:
+        """d' (k,) of each cluster from the one of its nearest clusters that it is least apart from."""
+        counts, means, scatters, tied = self.clusters(labels)
+        k = len(counts)
+        one, other = neighbours(means)
+        lines = discriminants(counts, means, scatters, tied, one, other)
+        prior = self.n_axes + 1
+        own = (scatters + prior * tied) / (counts + prior)[:, None, None]
+        along = np.vecdot(lines, means[other] - means[one])
+        deviations = [np.sqrt(np.maximum(np.einsum("pi,pij,pj->p", lines, own[at], lines), 0.0)) for at in (one, other)]
+        width = np.maximum(deviations[0] + deviations[1], np.finfo(float).tiny)
+        found: FloatArray = np.where(along > 0, along / width, 0.0).reshape(k, -1).min(axis=1)
+        return found
+
+    def deepest_valley(self, labels: IntArray) -> float:
+        """Depth, from 0 to 1, of the deepest valley of the density between two neighbouring clusters."""
+        counts, means, scatters, tied = self.clusters(labels)
+        one, other = neighbours(means)
+        lines = discriminants(counts, means, scatters, tied, one, other)
+        return max(
+            (self._valley(labels, means, a, b, line) for a, b, line in zip(one, other, lines, strict=True)), default=0.0
+        )
+
+    def _valley(self, labels: IntArray, means: FloatArray, one: int, other: int, line: FloatArray) -> float:
+        length = line @ (means[other] - means[one])
+        if not length > 0:
+            return 0.0
+        own = np.flatnonzero((labels == one) | (labels == other))
+        at = (self.means[own] - means[one]) @ line / length
+        widths = np.einsum("i,lij,j->l", line, self.covariances[own], line) / length**2
+        widths = widths * (1 + WIDER * min(1.0, FEW_LEAVES / len(own))) + LEAST_WIDTH**2
+        bumps = np.exp(-0.5 * (GRID - at[:, None]) ** 2 / widths[:, None])
+        density = (self.counts[own] / np.sqrt(widths)) @ bumps
+        middle = len(GRID) // 2
+        left, right = int(density[: middle + 1].argmax()), middle + int(density[middle:].argmax())
+        if right <= left:
+            return 0.0
+        return float(1 - density[left : right + 1].min() / min(density[left], density[right]))
+
+
+def ridged(covariance: FloatArray, of_all: float) -> FloatArray:
+    """The covariance with a little more variance in every direction; `of_all` is the mean variance of all rows."""
+    n = len(covariance)
+    ridge = max(RIDGE * np.trace(covariance) / n, LEAST_RIDGE * of_all, NO_VARIANCE)
+    found: FloatArray = covariance + ridge * np.eye(n)
+    return found
+
+
+def shape_of(covariance: FloatArray) -> FloatArray:
+    """The covariance with a trace of 1; round where it is 0."""
+    trace = float(np.trace(covariance))
+    found: FloatArray = covariance / trace if trace > 0 else np.eye(len(covariance)) / len(covariance)
+    return found
+
+
+def neighbours(means: FloatArray) -> tuple[IntArray, IntArray]:
+    """Each cluster beside each of its nearest ones, as two index arrays."""
+    distances = cdist(means, means)
+    np.fill_diagonal(distances, np.inf)
+    n = min(N_NEAREST, len(means) - 1)
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, :n]
+    return np.repeat(np.arange(len(means)), n), nearest.ravel()
+
+
+def discriminants(
+    counts: FloatArray, means: FloatArray, scatters: FloatArray, tied: FloatArray, one: IntArray, other: IntArray
+) -> FloatArray:
+    """The direction that tells the clusters of each pair apart (Fisher's), by the covariance that the two share."""
+    prior = len(tied) + 1  # rows of the covariance that all clusters share: a small cluster hardly tells its own
+    pooled = scatters[one] + scatters[other] + 2 * prior * tied
+    pooled = pooled / (counts[one] + counts[other] + 2 * prior)[:, None, None]
+    return np.asarray(np.linalg.solve(pooled, (means[other] - means[one])[..., None])[..., 0], dtype=np.float64)

@@ -1,0 +1,80 @@
+"""Gaussian clusters: where each lies, how it is shaped, and which of them a row is most likely of.
+
+The shape of a cluster is a covariance along some axes that all clusters share. Directions in which the rows hardly vary
+are left out of these axes, for a covariance there would be noise.
+"""
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from koncord.types import FloatArray, IntArray
+
+# Floats held at a time while the densities of many rows are computed.
+BLOCK_FLOATS = 1 << 22
+
+
+class Whitening(NamedTuple):
+    """What turns a row into the standard normal coordinates of each cluster."""
+
+    maps: FloatArray  # (k, q, d)
+    shifts: FloatArray  # (k, q) the centers in these coordinates
+    log_peaks: FloatArray  # (k,) log density at the center
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gaussians:
+    """A mixture of Gaussians along common axes."""
+
+    centers: FloatArray  # (k, d)
+    axes: FloatArray  # (q, d) one row a direction
+    covariances: FloatArray  # (k, q, q) along the axes
+    weights: FloatArray  # (k,) positive, sum to 1
+
+    def __post_init__(self) -> None:
+        k, q = len(self.centers), len(self.axes)
+        if self.covariances.shape != (k, q, q) or self.weights.shape != (k,):
+            raise ValueError("'covariances' and 'weights' must have one entry a center, along the axes.")
+        if not (self.weights > 0).all():
+            raise ValueError("'weights' must be positive.")
+        try:
+            np.linalg.cholesky(self.covariances)
+        except np.linalg.LinAlgError:
+            raise ValueError("'covariances' must be positive definite.") from None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Gaussians):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def whitening(self) -> Whitening:
+        roots = np.linalg.cholesky(self.covariances)
+        maps: FloatArray = np.linalg.solve(roots, np.broadcast_to(self.axes, (len(roots), *self.axes.shape)))
+        shifts: FloatArray = np.einsum("kqd,kd->kq", maps, self.centers)
+        log_roots = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+        return Whitening(maps, shifts, -log_roots - 0.5 * len(self.axes) * np.log(2 * np.pi))
+
+    def squared_distances(self, X: FloatArray) -> FloatArray:
+        """Squared Mahalanobis distance (n, k) of every row of X (n, d) to every center, in the cluster's own metric."""
+        maps, shifts, _ = self.whitening()
+        found = np.empty((len(X), len(maps)))
+        for at, (one, shift) in enumerate(zip(maps, shifts, strict=True)):
+            gaps = X @ one.T - shift
+            found[:, at] = np.vecdot(gaps, gaps)
+        return found
+
+    def log_joint(self, X: FloatArray) -> FloatArray:
+        """Log of weight times density (n, k) of every row in every cluster."""
+        joint: FloatArray = np.log(self.weights) + self.whitening().log_peaks - 0.5 * self.squared_distances(X)
+        return joint
+
+    def assign(self, X: FloatArray) -> IntArray:
+        """The most likely cluster of every row; the lowest index on ties."""
+        labels = np.empty(len(X), dtype=np.int64)
+        step = max(BLOCK_FLOATS // (len(self.centers) + len(self.axes)), 1)
+        for start in range(0, len(X), step):
+            labels[start : start + step] = self.log_joint(X[start : start + step]).argmax(axis=1)
+        return labels
