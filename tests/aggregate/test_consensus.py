@@ -95,13 +95,26 @@ def drive(aggregator, tables, answers=lambda round_, client: True, seed=0):
             return finished.value, heard
 
 
+class Chosen(Consensus):
+    """Chooses as many clusters as there are leaves."""
+
+    def _choose(self, leaves, rows, rng):
+        return Choice(
+            labels=np.arange(len(leaves)),
+            chosen=candidate(len(leaves), 0.5, 0.5),
+            runner_up=None,
+            candidates=(),
+            separation_by_chance=0.0,
+            gap_by_chance=0.0,
+            scales=np.ones(leaves.means.shape[1]),
+        )
+
+
 def refined_from(aggregator, X, centers):
-    """The outcome when the leaves of one client were one row for each of `centers`, whatever its rows are."""
+    """The outcome when the leaves of one client were the `centers`, whatever its rows are."""
     server = aggregator.server(("a",), X.shape[1], np.random.default_rng(0))
     next(server)
-    spread_out = np.repeat(np.asarray(centers, dtype=float), 6, axis=0) + np.tile(0.01 * np.eye(2), (9, 1))
-    rows = replace(single_rows(spread_out), scatters=np.full(len(spread_out), 0.1))
-    down = server.send({"a": rows})
+    down = server.send({"a": single_rows(np.asarray(centers, dtype=float))})
     assert len(down.centers) == len(centers)
     while True:
         try:
@@ -470,7 +483,7 @@ def test_a_client_that_is_missing_is_left_out_of_that_round_only():
 
 def test_a_center_between_clusters_that_no_client_tells_rows_of_is_dropped_and_said():
     near = np.concatenate([np.repeat([[0.0, 0.0]], 40, axis=0), np.repeat([[10.0, 0.0]], 40, axis=0)])
-    outcome = refined_from(Consensus(n_rounds=3), near, centers=[[0, 0], [5, 0], [10, 0]])
+    outcome = refined_from(Chosen(n_rounds=3), near, centers=[[0, 0], [5, 0], [10, 0]])
     np.testing.assert_allclose(np.sort(outcome.centers[:, 0]), [0, 10])
     assert len(outcome.info["stabilities"]) == 2
     assert "1 of them held no rows" in outcome.info["notes"][0]
