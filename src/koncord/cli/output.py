@@ -1,4 +1,4 @@
-"""Where results go: JSON for machines, the record of a run, files that are either whole or not there."""
+"""Where results go: JSON for machines, the record of a run."""
 
 import json
 import os
@@ -6,11 +6,8 @@ import platform
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-
-from koncord._files import writing
 
 if TYPE_CHECKING:
     from koncord.runs.record import RunRecord
@@ -62,23 +59,3 @@ def check_output_file(option: str, path: Path, suffix: str) -> None:
         raise ValueError(f"The folder '{path.parent}' of {option} does not exist; make it first.")
     if not os.access(path.parent, os.W_OK):
         raise ValueError(f"The folder '{path.parent}' of {option} cannot be written to; choose another one.")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside the file and move it into place, so that nobody finds half of it."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            with writing(path):
-                file.write(content)
-                file.close()
-            Path(file.name).chmod(0o666 & ~current_umask())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-
-
-def current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -183,7 +183,7 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
     import json
     from secrets import token_hex
 
-    from koncord._files import write_private
+    from koncord._files import write_atomic
     from koncord.errors import KoncordError
     from koncord.runs.folder import check_folder
 
@@ -205,7 +205,7 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
         "method": {name: getattr(args, name) for name in METHOD},
     }
     target.mkdir(exist_ok=True)
-    write_private(target / SETTINGS, json.dumps(settings, indent=1).encode())
+    write_atomic(target / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
     return settings
 
 
@@ -237,24 +237,11 @@ def check_begun(folder: Path) -> None:
 @contextmanager
 def sole_run(folder: Path) -> Iterator[None]:
     """Within the block no other koncord run works in the folder; `KoncordError` if one does."""
-    import fcntl
-    import os
+    from koncord._files import locked
 
-    from koncord.errors import KoncordError
-
-    path = folder / LOCK
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
-        except BlockingIOError:
-            is_ours = False
-        if not is_ours:  # taken, or that of a run which ended this moment
-            raise KoncordError(f"Another koncord run works in '{folder}'; wait until it ends, or stop it.")
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+    busy = f"Another koncord run works in '{folder}'; wait until it ends, or stop it."
+    with locked(folder / LOCK, busy=busy, removes=True):
+        yield
 
 
 def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -264,7 +251,7 @@ def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """
     import json
 
-    from koncord._files import write_private
+    from koncord._files import write_atomic
     from koncord.errors import KoncordError
     from koncord.session.checkpoint import FileJournal
 
@@ -287,7 +274,7 @@ def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise KoncordError(
             f"Without {', '.join(left_out)} {n_left} sites are left; --min-sites asks for {args.min_sites}."
         )
-    write_private(args.out / SETTINGS, json.dumps(settings, indent=1).encode())
+    write_atomic(args.out / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
 
 
 def check_method(args: argparse.Namespace) -> None:
@@ -301,7 +288,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     import json
     from tempfile import TemporaryDirectory
 
-    from koncord._files import write_private
+    from koncord._files import write_atomic
     from koncord._threads import one_thread
     from koncord.clustering import settings_of
     from koncord.errors import KoncordError
@@ -350,7 +337,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
         except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
             if link.n_exchanges and link.n_exchanges == journal.n_kept:  # the answers were taken, and are the cause
                 settings["stopped_after"] = link.n_exchanges
-                write_private(args.out / SETTINGS, json.dumps(settings, indent=1).encode())
+                write_atomic(args.out / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
     record = recorded(args, link, aggregator, model, settings, began=began)

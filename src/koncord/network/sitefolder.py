@@ -6,7 +6,6 @@ the invitation, and for every run ``runs/RUN/``: what the site needs to go on, a
 the site took part in. Nobody else may enter the folder.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from koncord._files import write_private, writing
+from koncord._files import atomic_file, locked, write_atomic
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator
 from koncord.aggregate.private import check_private_form
@@ -111,15 +110,12 @@ class SiteFolder:
             ledgers.mkdir(exist_ok=True)
         folder.chmod(0o700)
         (folder / "runs").mkdir(exist_ok=True)
-        write_private(folder / "key", invitation.key.encode())
-        write_private(folder / "ca.crt", invitation.authority.encode())
-        partial = folder / ".table.npy"
-        opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with writing(folder / "table.npy"), os.fdopen(opened, "wb") as file:
+        write_atomic(folder / "key", invitation.key.encode(), private=True)
+        write_atomic(folder / "ca.crt", invitation.authority.encode(), private=True)
+        with atomic_file(folder / "table.npy", private=True) as file:
             np.save(file, X, allow_pickle=False)
-        partial.replace(folder / "table.npy")
         content = {name: value for name, value in asdict(made).items() if name != "folder"}
-        write_private(folder / "site.json", json.dumps(content, indent=1).encode())
+        write_atomic(folder / "site.json", json.dumps(content, indent=1).encode(), private=True)
         return made
 
     @classmethod
@@ -301,24 +297,12 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")
-    write_private(folder / "labels.csv", as_csv(found).encode())
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Within the block no other process is; it waits its turn."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    write_atomic(folder / "labels.csv", as_csv(found).encode(), private=True)
 
 
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
     """Within the block no other koncord join uses the folder, made if it is not there; `KoncordError` if one does."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    with (folder / "joined").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KoncordError(f"Another koncord join uses the state folder '{folder}'.") from None
+    with locked(folder / "joined", busy=f"Another koncord join uses the state folder '{folder}'."):
         yield

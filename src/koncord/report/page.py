@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.choice import choice
@@ -80,10 +80,7 @@ HEADINGS = {
 
 def write_page(path: Path, model: GlobalModel, record: RunRecord) -> None:
     """Write the page; the file appears whole or not at all."""
-    partial = path.with_name(f"{path.name}.part")
-    with writing(path):
-        partial.write_text(page(model, record), encoding="utf-8", newline="\n")
-    partial.replace(path)
+    write_atomic(path, page(model, record).encode())
 
 
 def page(model: GlobalModel, record: RunRecord) -> str:

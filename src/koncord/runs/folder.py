@@ -7,7 +7,7 @@ from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.page import write_page
 from koncord.runs.assignments import as_csv, assign
@@ -23,8 +23,7 @@ def write_run(folder: Path, model: GlobalModel, record: RunRecord, tables: Mappi
     record.save(folder / RECORD)
     (folder / LABELS).mkdir()
     for site, X in tables.items():
-        with writing(labels_file(folder, site)):
-            labels_file(folder, site).write_text(as_csv(assign(model, X)), encoding="utf-8", newline="\n")
+        write_atomic(labels_file(folder, site), as_csv(assign(model, X)).encode())
     write_report(folder)
 
 

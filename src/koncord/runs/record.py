@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord.errors import KoncordError
 from koncord.protocol.departures import Departure
 from koncord.protocol.schema import Sent
@@ -47,8 +47,7 @@ class RunRecord:
 
     def save(self, path: Path) -> None:
         record = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        with writing(path):
-            path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_atomic(path, f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
 
     @classmethod
     def load(cls, path: Path) -> Self:
