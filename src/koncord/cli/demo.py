@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
     import koncord
     from koncord.report.federation import as_text
+    from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
     from koncord.runs.record import Truth
 
@@ -86,9 +87,10 @@ def run(args: argparse.Namespace) -> None:
         record = replace(record, truth=truth)
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=True) as folder:
-            write_run(folder, model, record, {table.name: in_order(table, model.columns) for table in tables})
+            rows = {table.name: in_order(table, model.columns) for table in tables}
+            write_run(folder, model, record, page(model, record), rows)
             write_tables(folder / SITES, tables)
-    page = args.out / PAGE
+    written = args.out / PAGE
     if args.json:
         found = {
             "n_clusters": model.n_clusters,
@@ -96,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
             "ari": ari,
             "local_counts": list(model.local_counts),
             "true_local_counts": list(true_counts.values()),
-            "report": str(page),
+            "report": str(written),
             "model": str(args.out / MODEL),
             "out": str(args.out),
             "seconds": round(record.seconds, 3),
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
         f"{as_text(model, record)}\n\n"
         f"known: {n_true} classes, at the sites {', '.join(map(str, true_counts.values()))}\n"
         f"adjusted Rand index on the held-out rows: {ari:.3f} (1 is perfect agreement, 0 is chance)\n\n"
-        f"report:  {page}\n"
+        f"report:  {written}\n"
         f"next:    {own_command()} fit {args.out / SITES}/*.csv --out my-run"
     )
 

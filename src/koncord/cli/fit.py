@@ -28,7 +28,7 @@ from koncord.cli.options import (
     estimator_of,
     table_of,
 )
-from koncord.cli.output import as_json, record_of
+from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
 
@@ -107,6 +107,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.notes import notes_on
     from koncord.report.federation import as_record, as_text
+    from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
 
     target = check_folder("--out", args.out, replaces=args.force, keeps=[Path(file) for file in args.files])
@@ -134,7 +135,8 @@ def run(args: argparse.Namespace) -> None:
             )
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
-            write_run(folder, model, record, {table.name: in_order(table, model.columns) for table in tables})
+            rows = {table.name: in_order(table, model.columns) for table in tables}
+            write_run(folder, model, record, page(model, record), rows)
     if args.json:
         places = {
             "model": str(args.out / MODEL),
@@ -206,6 +208,7 @@ def federate(
     from koncord._threads import one_thread
     from koncord.clustering import settings_of
     from koncord.protocol.ledger import Ledger, ledger_file
+    from koncord.runs.record import RunRecord
     from koncord.session.federation import run_federation
     from koncord.session.inprocess import InProcess
     from koncord.session.site import Site
@@ -244,10 +247,10 @@ def federate(
             min_support=min_support,
             common_columns=common_columns,
         )
-    record = record_of(
-        link,
-        aggregator,
-        began=began,
+    record = RunRecord.of_run(
+        sends=aggregator.sends,
+        departures=link.departures,
+        seconds=perf_counter() - began,
         started=run_name,
         estimator=names[0],
         aggregator=names[1],

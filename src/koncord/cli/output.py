@@ -1,17 +1,11 @@
-"""Where results go: JSON for machines, the record of a run."""
+"""Where results go: JSON for machines, and files that can be written."""
 
 import json
 import os
-import platform
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from koncord.runs.record import RunRecord
-    from koncord.session.transport import PackedLink
+from typing import Any
 
 
 def as_json(record: Mapping[str, Any]) -> str:
@@ -33,20 +27,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not isfinite(value):
         return None
     return value
-
-
-def record_of(link: "PackedLink", method: Any, /, *, began: float, **told: Any) -> "RunRecord":
-    """The record of a federation over `link` by the aggregator `method`, from the clock's `began` until now."""
-    from koncord.protocol import setup
-    from koncord.runs.record import RunRecord
-
-    return RunRecord(
-        seconds=round(perf_counter() - began, 6),
-        sends=(*setup.SENDS, *method.sends),
-        departures=tuple(link.departures),
-        versions={"python": platform.python_version()},
-        **told,
-    )
 
 
 def check_output_file(option: str, path: Path, suffix: str) -> None:

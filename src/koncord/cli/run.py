@@ -21,7 +21,7 @@ from koncord.cli.options import (
     check_estimator_options,
     names,
 )
-from koncord.cli.output import as_json, record_of
+from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
@@ -298,7 +298,8 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.network.processes import say
     from koncord.network.watch import Watched
     from koncord.report.federation import as_record, as_text
-    from koncord.runs.folder import MODEL, PAGE, RECORD, write_report
+    from koncord.report.page import page
+    from koncord.runs.folder import MODEL, PAGE, write_run
     from koncord.session.checkpoint import FileJournal
     from koncord.session.federation import run_federation
 
@@ -341,9 +342,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
     record = recorded(args, link, aggregator, model, settings, began=began)
-    model.save(args.out / MODEL)
-    record.save(args.out / RECORD)
-    write_report(args.out)
+    write_run(args.out, model, record, page(model, record))
     remove_journal(args.out)
     if args.json:
         places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
@@ -363,10 +362,12 @@ def recorded(
     began: float,
 ) -> "RunRecord":
     """The record of a run whose tables and labels are at the sites."""
-    return record_of(
-        link,
-        aggregator,
-        began=began,
+    from koncord.runs.record import RunRecord
+
+    return RunRecord.of_run(
+        sends=aggregator.sends,
+        departures=link.departures,
+        seconds=perf_counter() - began,
         started=settings["started"],
         estimator=args.estimator,
         aggregator=args.aggregator,

@@ -55,6 +55,7 @@ from koncord.report.markup import (
 )
 from koncord.report.parametermap import color, parameter_map, plane_of
 from koncord.report.style import CSS
+from koncord.runs.folder import PAGE, read_run
 from koncord.runs.record import RunRecord
 
 # The darkest shade of a cell: text on it keeps its contrast, light and dark.
@@ -81,6 +82,13 @@ HEADINGS = {
 def write_page(path: Path, model: GlobalModel, record: RunRecord) -> None:
     """Write the page; the file appears whole or not at all."""
     write_atomic(path, page(model, record).encode())
+
+
+def write_report(folder: Path) -> GlobalModel:
+    """Write the page from the files of a run alone, and return its model."""
+    model, record = read_run(folder)
+    write_page(folder / PAGE, model, record)
+    return model
 
 
 def page(model: GlobalModel, record: RunRecord) -> str:

@@ -4,7 +4,8 @@ File format (version 1): a JSON object with ``format``, ``version`` and the fiel
 """
 
 import json
-from collections.abc import Mapping
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +14,7 @@ from koncord._files import write_atomic
 from koncord.errors import KoncordError
 from koncord.protocol.departures import Departure
 from koncord.protocol.schema import Sent
+from koncord.protocol.setup import SENDS
 
 FORMAT = "koncord-run"
 VERSION = 1
@@ -44,6 +46,29 @@ class RunRecord:
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
+
+    @classmethod
+    def of_run(cls, *, sends: tuple[Sent, ...], departures: Sequence[Departure], seconds: float, **asked: Any) -> Self:
+        """The record of a run that has just ended here.
+
+        Parameters
+        ----------
+        sends : tuple of Sent
+            What the aggregator declares; what every run sends comes before it.
+        departures : sequence of Departure
+            Every message that left a site.
+        seconds : float
+            How long the run took.
+        **asked
+            The other fields.
+        """
+        return cls(
+            sends=(*SENDS, *sends),
+            departures=tuple(departures),
+            seconds=round(seconds, 6),
+            versions={"python": platform.python_version()},
+            **asked,
+        )
 
     def save(self, path: Path) -> None:
         record = {"format": FORMAT, "version": VERSION, **asdict(self)}
