@@ -9,19 +9,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
-from koncord._threads import one_thread
 from koncord._validation import LARGEST_VALUE, check_count
 from koncord.aggregate.base import check_is_aggregator
 from koncord.aggregate.consensus import Consensus
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
-from koncord.estimate.known import KnownCounts
 from koncord.kernels.assign import nearest
 from koncord.model.globalmodel import names_in
 from koncord.privacy.budget import Budget
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
-from koncord.session.federation import SERVER, run_federation, scaled_rows
-from koncord.session.inprocess import InProcess
+from koncord.session.federation import SERVER, run, scaled_rows
+from koncord.session.inprocess import in_process
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
 
@@ -100,33 +98,22 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
                 "scale beforehand, by numbers that do not depend on the rows."
             )
         tables = named_tables(clients)
-        for_site = per_site(estimator, tuple(tables))
-        link = InProcess(
-            [
-                Site(
-                    name,
-                    X,
-                    columns,
-                    estimator=for_site[name],
-                    aggregator=aggregator,
-                    min_report=min_report,
-                    privacy=self.privacy,
-                )
-                for name, (X, columns) in tables.items()
-            ]
+        link = in_process(
+            tables, estimator=estimator, aggregator=aggregator, min_report=min_report, privacy=self.privacy
         )
-        seed = seed_of(self.random_state)
-        with one_thread():
-            self.model_ = run_federation(
-                link,
-                aggregator,
-                seed=seed,
-                standardize=self.standardize,
-                settings=settings_of(estimator, aggregator),
-                min_report=min_report,
-                min_support=min_support,
-                common_columns=self.common_columns,
-            )
+        result = run(
+            link,
+            aggregator,
+            estimator=estimator,
+            seed=seed_of(self.random_state),
+            standardize=self.standardize,
+            min_report=min_report,
+            min_support=min_support,
+            common_columns=self.common_columns,
+            files="in memory",
+            labels_in_memory=True,
+        )
+        self.model_ = result.model
         self.sites_ = list(tables)
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
@@ -192,17 +179,6 @@ def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
             f"{LARGEST_VALUE:g}, the first in row {row}, column {columns[column]!r}."
         )
     return X, columns
-
-
-def per_site(estimator: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """The estimator of each site: the same for all, but known counts are each site's own."""
-    if isinstance(estimator, KnownCounts):
-        return {name: estimator.for_client(name, at) for at, name in enumerate(names)}
-    return dict.fromkeys(names, estimator)
-
-
-def settings_of(estimator: Any, aggregator: Any) -> dict[str, str]:
-    return {"estimator": repr(estimator), "aggregator": repr(aggregator)}
 
 
 def seed_of(random_state: RandomState) -> int:

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from html.parser import HTMLParser
-from time import perf_counter
 
 import numpy as np
 import pytest
 
 from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, KnownCounts
-from koncord.cli import fit
 from koncord.cli import run_ as cli_run
 from koncord.data.files import Table
 from koncord.privacy.budget import Budget
 from koncord.report.federation import as_text
 from koncord.report.page import page
-from koncord.session.federation import run_federation
-from koncord.session.inprocess import InProcess
+from koncord.session.federation import run
+from koncord.session.inprocess import InProcess, in_process
 from koncord.session.site import Site
 from koncord.session.transport import Carried
 
@@ -112,24 +110,25 @@ class Case:
 def fitted(aggregator, given=None, k=3, *, budget=None, **options):
     given = tables() if given is None else given
     told = {"--clusters": k} if aggregator in NEEDS_K or aggregator == "afcl" else {}
-    model, record = fit.federate(
-        given,
-        KnownCounts(2),
-        method(aggregator, k),
-        names=("asm", aggregator),
+    server, estimator, floor = method(aggregator, k), KnownCounts(2), options.get("min_report", 20)
+    rows = {each.name: (each.X, each.columns) for each in given}
+    result = run(
+        in_process(rows, estimator=estimator, aggregator=server, min_report=floor, privacy=budget),
+        server,
+        estimator=estimator,
+        seed=0,
+        standardize=False,
+        estimator_name="asm",
         files={each.name: f"{each.name}.csv" for each in given},
         options=told,
-        seed=0,
-        is_standardized=False,
         started=datetime(2026, 1, 2, tzinfo=UTC),
-        privacy=budget,
-        **options,
+        **{"min_report": floor, **options},
     )
     return Case(
         aggregator=aggregator,
         tables=tuple(given),
-        model=model,
-        record=record,
+        model=result.model,
+        record=result.record,
         floor=options.get("min_report", 20),
         private=frozenset(each.name for each in given) if budget else frozenset(),
         min_support=options.get("min_support", 1),
@@ -170,17 +169,20 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
     ]
     link = Flaky(sites)
     link.away = away or {}
-    began = perf_counter()
-    model = run_federation(
-        link, server, seed=0, standardize=args.standardize, settings={}, min_support=args.min_support
+    result = run(
+        link,
+        server,
+        estimator=KnownCounts(2),
+        seed=0,
+        standardize=args.standardize,
+        min_support=args.min_support,
+        **cli_run.recorded(args, {"started": "2026-01-02T03:04:05+00:00", "run": "r"}),
     )
-    settings = {"started": "2026-01-02T03:04:05+00:00", "run": "r"}
-    record = cli_run.recorded(args, link, server, model, settings, began=began)
     return Case(
         aggregator=aggregator,
         tables=tuple(given),
-        model=model,
-        record=record,
+        model=result.model,
+        record=result.record,
         floor=None,
         private=frozenset(budgets),
         at_sites=True,

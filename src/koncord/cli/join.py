@@ -197,10 +197,9 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
 
 def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
     """A federation of this site alone, in this process, and all that left it."""
-    from koncord._threads import one_thread
     from koncord._words import text_table
     from koncord.network.dryrun import Rehearsal
-    from koncord.session.federation import run_federation
+    from koncord.session import federation
     from koncord.session.site import Site
 
     aggregator = aggregator_of(args)
@@ -214,11 +213,14 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         privacy=budget,
     )
     link = Rehearsal(site)
-    with one_thread():
-        is_standardized = args.standardize and budget is None
-        run_federation(
-            link, aggregator, seed=args.seed, standardize=is_standardized, settings={}, min_report=args.min_report
-        )
+    federation.run(
+        link,
+        aggregator,
+        estimator=site.estimator,
+        seed=args.seed,
+        standardize=args.standardize and budget is None,
+        min_report=args.min_report,
+    )
     spent = None if site.private is None else site.private.epsilon
     if args.json:
         print(as_json({"site": invitation.site, "sent": link.sent, **({} if spent is None else {"epsilon": spent})}))

@@ -1,7 +1,7 @@
 """``koncord run``: a federation over the sites that joined."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +25,7 @@ from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
-    from koncord.model.globalmodel import GlobalModel
     from koncord.network.places import Coordinator
-    from koncord.runs.record import RunRecord
-    from koncord.session.transport import PackedLink
 
 NAME = "run"
 SUMMARY = "run a federation over the sites that joined"
@@ -289,8 +286,6 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from tempfile import TemporaryDirectory
 
     from koncord._files import write_atomic
-    from koncord._threads import one_thread
-    from koncord.clustering import settings_of
     from koncord.errors import KoncordError
     from koncord.estimate.named import estimator_named
     from koncord.network import method as methods
@@ -300,13 +295,11 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.report.federation import as_record, as_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, write_run
+    from koncord.session import federation
     from koncord.session.checkpoint import FileJournal
-    from koncord.session.federation import run_federation
 
-    began = perf_counter()
     aggregator = aggregator_of(args)
     method = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
-    estimator = estimator_named(**method)
     nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
     with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
         say(f"Flower run {relay.run_id} carries run {settings['run']}")
@@ -325,23 +318,23 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
             left_out=left_out,
         )
         try:
-            with one_thread():
-                model = run_federation(
-                    link,
-                    aggregator,
-                    seed=args.seed,
-                    standardize=args.standardize,
-                    settings=settings_of(estimator, aggregator),
-                    min_support=args.min_support,
-                    common_columns=args.common_columns,
-                )
+            result = federation.run(
+                link,
+                aggregator,
+                estimator=estimator_named(**method),
+                seed=args.seed,
+                standardize=args.standardize,
+                min_support=args.min_support,
+                common_columns=args.common_columns,
+                **recorded(args, settings),
+            )
         except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
             if link.n_exchanges and link.n_exchanges == journal.n_kept:  # the answers were taken, and are the cause
                 settings["stopped_after"] = link.n_exchanges
                 write_atomic(args.out / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
-    record = recorded(args, link, aggregator, model, settings, began=began)
+    model, record = result.model, result.record
     write_run(args.out, model, record, page(model, record))
     remove_journal(args.out)
     if args.json:
@@ -352,30 +345,15 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
 
 
-def recorded(
-    args: argparse.Namespace,
-    link: "PackedLink",
-    aggregator: Any,
-    model: "GlobalModel",
-    settings: dict[str, Any],
-    *,
-    began: float,
-) -> "RunRecord":
-    """The record of a run whose tables and labels are at the sites."""
-    from koncord.runs.record import RunRecord
-
-    return RunRecord.of_run(
-        sends=aggregator.sends,
-        departures=link.departures,
-        seconds=perf_counter() - began,
-        started=settings["started"],
-        estimator=args.estimator,
-        aggregator=args.aggregator,
-        is_standardized=args.standardize,
-        options=options_given(args),
-        files=dict.fromkeys(model.sites, "at the site"),
-        labels_at_sites=True,
-    )
+def recorded(args: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record of a run tells whose tables and labels are at the sites."""
+    return {
+        "estimator_name": args.estimator,
+        "started": datetime.fromisoformat(settings["started"]),
+        "options": options_given(args),
+        "files": "at the site",
+        "labels_at_sites": True,
+    }
 
 
 def options_given(args: argparse.Namespace) -> dict[str, Any]:

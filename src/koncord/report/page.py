@@ -698,15 +698,21 @@ def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
             else "here, each in its own units."
         ),
         "What leaves a site": what_leaves(model, record),
-        "Labels": (
-            f"The labels of the rows are at the sites{that_answered(model)}, a file each"
-            if record.labels_at_sites
-            else "Beside this page, the folder of the run holds one file of labels a site"
-        )
-        + ": the cluster of every row, its distance to the center, and the next nearest cluster. A row with two nearly "
-        "equal distances lies between two clusters.",
+        "Labels": where_labels_are(model, record),
     }
     return [definitions(list(terms.items()), class_="terms")]
+
+
+def where_labels_are(model: GlobalModel, record: RunRecord) -> str:
+    if record.labels_in_memory:
+        return f"The attribute {tag('code', 'labels_')} of the fitted object holds the cluster of every row, by site."
+    where = "Beside this page, the folder of the run holds one file of labels a site"
+    if record.labels_at_sites:
+        where = f"The labels of the rows are at the sites{that_answered(model)}, a file each"
+    return (
+        f"{where}: the cluster of every row, its distance to the center, and the next nearest cluster. A row with two "
+        "nearly equal distances lies between two clusters."
+    )
 
 
 def that_answered(model: GlobalModel) -> str:
@@ -748,7 +754,7 @@ def what_leaves(model: GlobalModel, record: RunRecord) -> str:
 
 
 def how_found(model: GlobalModel, record: RunRecord) -> str:
-    asked = record.options.get("--clusters")
+    asked = record.options.get("--clusters") if record.clusters_given is None else record.clusters_given
     if asked is None:
         return "nobody was told this number"
     if record.aggregator == "afcl":

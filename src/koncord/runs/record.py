@@ -45,7 +45,9 @@ class RunRecord:
     departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
+    clusters_given: int | None = None  # clusters, or at most so many, that the aggregator was given
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
+    labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
 
     @classmethod
     def of_run(cls, *, sends: tuple[Sent, ...], departures: Sequence[Departure], seconds: float, **asked: Any) -> Self:
