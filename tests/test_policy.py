@@ -10,6 +10,7 @@ from koncord import AFCL, Consensus, FederatedClustering, FedGEM, FedKMeans, Glo
 from koncord.cli import demo, fit, join
 from koncord.errors import DisclosureRefused, KoncordError
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord.session.inprocess import in_process
 from koncord.session.site import Site
 
 CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
@@ -46,7 +47,7 @@ def default_of(command):
 
 
 def test_every_way_in_has_the_same_floor():
-    signatures = [inspect.signature(each).parameters["min_report"].default for each in (Site, fit.federate)]
+    signatures = [inspect.signature(each).parameters["min_report"].default for each in (Site, in_process)]
     assert [
         FederatedClustering().min_report,
         *signatures,
