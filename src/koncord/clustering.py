@@ -24,9 +24,9 @@ from koncord.estimate.base import adapted
 from koncord.kernels.assign import nearest
 from koncord.model.globalmodel import names_in
 from koncord.privacy.budget import Budget
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from koncord.session.federation import SERVER, run, scaled_rows
 from koncord.session.inprocess import in_process
+from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
 
@@ -102,8 +102,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         *,
         standardize: bool = False,
         random_state: RandomState = None,
-        min_report: int = DEFAULT_MIN_REPORT,
-        min_support: int = 1,
+        min_report: int = SitePolicy.min_report,
+        min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
         common_columns: bool = False,
     ) -> None:
@@ -144,17 +144,16 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             )
         named = named_clients(clients)
         tables = {name: as_table(name, table) for name, table in named.items()}
-        link = in_process(
-            tables, estimator=estimator, aggregator=aggregator, min_report=min_report, privacy=self.privacy
-        )
+        policy = SitePolicy(min_report=min_report, budget=self.privacy)
+        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
         result = run(
             link,
             aggregator,
             estimator=estimator,
             seed=seed_of(self.random_state),
             standardize=self.standardize,
-            min_report=min_report,
-            min_support=min_support,
+            site_policy=policy,
+            server_policy=ServerPolicy(min_support=min_support),
             common_columns=self.common_columns,
             files="in memory",
             labels_in_memory=True,

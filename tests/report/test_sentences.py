@@ -18,6 +18,7 @@ from koncord.report.federation import as_text
 from koncord.report.page import page
 from koncord.session.federation import run
 from koncord.session.inprocess import InProcess, in_process
+from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.session.transport import Carried
 
@@ -110,10 +111,11 @@ class Case:
 def fitted(aggregator, given=None, k=3, *, budget=None, **options):
     given = tables() if given is None else given
     told = {"--clusters": k} if aggregator in NEEDS_K or aggregator == "afcl" else {}
-    server, estimator, floor = method(aggregator, k), KnownCounts(2), options.get("min_report", 20)
+    server, estimator = method(aggregator, k), KnownCounts(2)
+    policy = SitePolicy(min_report=options.get("min_report", 20), budget=budget)
     rows = {each.name: (each.X, each.columns) for each in given}
     result = run(
-        in_process(rows, estimator=estimator, aggregator=server, min_report=floor, privacy=budget),
+        in_process(rows, estimator=estimator, aggregator=server, policy=policy),
         server,
         estimator=estimator,
         seed=0,
@@ -122,7 +124,8 @@ def fitted(aggregator, given=None, k=3, *, budget=None, **options):
         files={each.name: f"{each.name}.csv" for each in given},
         options=told,
         started=datetime(2026, 1, 2, tzinfo=UTC),
-        **{"min_report": floor, **options},
+        site_policy=policy,
+        server_policy=ServerPolicy(min_support=options.get("min_support", 1)),
     )
     return Case(
         aggregator=aggregator,
@@ -162,8 +165,7 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
             COLUMNS,
             estimator=KnownCounts(2),
             aggregator=server,
-            min_report=floors.get(each.name, 20),
-            privacy=budgets.get(each.name),
+            policy=SitePolicy(min_report=floors.get(each.name, 20), budget=budgets.get(each.name)),
         )
         for each in given
     ]
@@ -175,7 +177,7 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
         estimator=KnownCounts(2),
         seed=0,
         standardize=args.standardize,
-        min_support=args.min_support,
+        server_policy=cli_run.server_policy_of(args),
         **cli_run.recorded(args, {"started": "2026-01-02T03:04:05+00:00", "run": "r"}),
     )
     return Case(

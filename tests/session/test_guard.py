@@ -21,6 +21,7 @@ from koncord.session import guard
 from koncord.session.federation import run_federation
 from koncord.session.guard import MOST_REFUSALS, MOST_REPEATS, ReplyGuard, aggregators, reply_to
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 
 K, D = 3, 2
@@ -43,7 +44,13 @@ def sites_of(X, aggregator, kinds=None, min_report=1, **options):
     kinds = kinds or {}
     return [
         kinds.get(name, Site)(
-            name, rows, columns, estimator=KnownCounts(2), aggregator=aggregator, min_report=min_report, **options
+            name,
+            rows,
+            columns,
+            estimator=KnownCounts(2),
+            aggregator=aggregator,
+            policy=SitePolicy(min_report=min_report),
+            **options,
         )
         for name, rows in X.items()
     ]
@@ -505,7 +512,14 @@ def test_nothing_a_site_sends_stands_for_fewer_rows_than_its_floor(name, estimat
     Listening.heard = []
     link = Listening(
         [
-            Site(each, rows, columns, estimator=KnownCounts(estimator_k), aggregator=aggregator, min_report=m)
+            Site(
+                each,
+                rows,
+                columns,
+                estimator=KnownCounts(estimator_k),
+                aggregator=aggregator,
+                policy=SitePolicy(min_report=m),
+            )
             for each, rows in X.items()
         ]
     )

@@ -11,7 +11,7 @@ from koncord._progress import part, report, reporting
 from koncord.cli.fit import in_order
 from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord.session.policy import SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
                 estimator=estimator,
                 seed=SEED,
                 standardize=True,
-                min_report=DEFAULT_MIN_REPORT,
+                site_policy=SitePolicy(),
                 estimator_name="asm",
                 files={table.name: f"{SITES}/{table.name}.csv" for table in tables},
             )

@@ -20,16 +20,16 @@ from koncord.cli.options import (
     add_table_options,
     aggregator_of,
     asked,
-    budget_of,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
     estimator_of,
+    site_policy_of,
     table_of,
 )
 from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -64,7 +64,7 @@ RECORDED = (
     *PRIVACY_OPTIONS,
 )
 # Kept there too, unless they are as they are without being asked for.
-GUARDS = {"min_report": DEFAULT_MIN_REPORT, "min_support": 1}
+GUARDS = {"min_report": SitePolicy.min_report, "min_support": ServerPolicy.min_support}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     check_aggregator_options(args)
     check_floor(args)
     check_names(args.files)
-    budget = budget_of(args)
+    policy = site_policy_of(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.notes import notes_on
@@ -121,8 +121,7 @@ def run(args: argparse.Namespace) -> None:
                 {table.name: (table.X, table.columns) for table in tables},
                 estimator=estimator,
                 aggregator=aggregator,
-                min_report=args.min_report,
-                privacy=budget,
+                policy=policy,
                 ledgers=args.ledger,
                 run=started.isoformat(timespec="seconds"),
             )
@@ -131,9 +130,9 @@ def run(args: argparse.Namespace) -> None:
                 aggregator,
                 estimator=estimator,
                 seed=args.seed,
-                standardize=args.standardize and budget is None,
-                min_report=args.min_report,
-                min_support=args.min_support,
+                standardize=args.standardize and policy.budget is None,
+                site_policy=policy,
+                server_policy=ServerPolicy(min_support=args.min_support),
                 common_columns=args.common_columns,
                 estimator_name=args.estimator,
                 started=started,

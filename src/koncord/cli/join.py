@@ -16,21 +16,21 @@ from koncord.cli.options import (
     add_table_options,
     aggregator_of,
     at_least_one,
-    budget_of,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
     estimator_of,
     flag,
     names,
+    site_policy_of,
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.session.policy import SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
     from koncord.network.places import Invitation
-    from koncord.privacy.budget import Budget
 
 NAME = "join"
 SUMMARY = "take part, as a site, in the federations of a coordinator, until Ctrl-C"
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--json goes with --dry-run.")
     check_floor(args)
     check_methods(args)
-    budget = budget_of(args)
+    policy = site_policy_of(args)
     if args.dry_run:
         for name, usual in REHEARSED.items():
             setattr(args, name, usual if getattr(args, name) is None else getattr(args, name))
@@ -129,9 +129,9 @@ def run(args: argparse.Namespace) -> None:
     for note in notes_on([table]):
         say(f"note: {note}")
     if args.dry_run:
-        dry_run(args, invitation, table, budget)
+        dry_run(args, invitation, table, policy)
     else:
-        join(args, invitation, table, budget)
+        join(args, invitation, table, policy)
 
 
 def check_methods(args: argparse.Namespace) -> None:
@@ -149,7 +149,7 @@ def check_methods(args: argparse.Namespace) -> None:
         raise ValueError("--methods names afcl, which sends every row; if rows may leave, add --allow-disclosure.")
 
 
-def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
+def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
     from koncord.network.places import INSECURE
@@ -167,13 +167,8 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
             invitation,
             table.X,
             table.columns,
-            min_report=args.min_report,
-            allows_disclosure=args.allow_disclosure,
+            policy,
             ledgers=args.ledger,
-            privacy=budget,
-            max_runs=args.max_runs,
-            methods=args.methods,
-            max_rounds=args.max_rounds,
             may_weaken=args.weaken,
         )
         if invitation.is_insecure:
@@ -182,11 +177,12 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
             f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
             f"What leaves is listed in {place.ledger}"
         )
-        say(f"takes part in {', '.join(place.methods)}; runs: {'no limit' if args.max_runs is None else args.max_runs}")
-        if budget is not None:
+        runs = "no limit" if policy.max_runs is None else policy.max_runs
+        say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
+        if policy.budget is not None:
             spent = place.spent()
             say(
-                f"privacy budget of every run: epsilon {budget.epsilon:g}, delta {budget.delta:g}; "
+                f"privacy budget of every run: epsilon {policy.budget.epsilon:g}, delta {policy.budget.delta:g}; "
                 f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
             )
         try:
@@ -195,7 +191,7 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
             say("stopped.")
 
 
-def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
+def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy) -> None:
     """A federation of this site alone, in this process, and all that left it."""
     from koncord._words import text_table
     from koncord.network.dryrun import Rehearsal
@@ -209,8 +205,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         table.columns,
         estimator=estimator_of(args).set_params(random_state=None),
         aggregator=aggregator,
-        min_report=args.min_report,
-        privacy=budget,
+        policy=policy,
     )
     link = Rehearsal(site)
     federation.run(
@@ -218,8 +213,8 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         aggregator,
         estimator=site.estimator,
         seed=args.seed,
-        standardize=args.standardize and budget is None,
-        min_report=args.min_report,
+        standardize=args.standardize and policy.budget is None,
+        site_policy=policy,
     )
     spent = None if site.private is None else site.private.epsilon
     if args.json:

@@ -23,6 +23,7 @@ from koncord.cli.options import (
 )
 from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
+from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
     from koncord.network.places import Coordinator
@@ -46,7 +47,6 @@ examples:
   koncord run --out run --resume --without west
 """
 SETTINGS, JOURNAL, LOCK = "resume.json", "journal", "lock"
-DEFAULT_MIN_SITES, DEFAULT_TIMEOUT, DEFAULT_FIRST_TIMEOUT, DEFAULT_WAIT = 2, 120.0, 3600.0, 120.0
 LOOK_EVERY = 1.0
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
@@ -83,29 +83,29 @@ def add_parser(subparsers: Any) -> None:
         "--min-sites",
         metavar="N",
         type=int,
-        default=DEFAULT_MIN_SITES,
-        help=f"fewest sites that must answer an exchange (default: {DEFAULT_MIN_SITES})",
+        default=ServerPolicy.min_sites,
+        help=f"fewest sites that must answer an exchange (default: {ServerPolicy.min_sites})",
     )
     group.add_argument(
         "--round-timeout",
         metavar="S",
         type=float,
-        default=DEFAULT_TIMEOUT,
-        help=f"seconds to wait for a site's answer (default: {DEFAULT_TIMEOUT:g})",
+        default=ServerPolicy.round_timeout,
+        help=f"seconds to wait for a site's answer (default: {ServerPolicy.round_timeout:g})",
     )
     group.add_argument(
         "--first-timeout",
         metavar="S",
         type=float,
-        default=DEFAULT_FIRST_TIMEOUT,
-        help=f"seconds to wait for phase 1, which takes longest (default: {DEFAULT_FIRST_TIMEOUT:g})",
+        default=ServerPolicy.first_timeout,
+        help=f"seconds to wait for phase 1, which takes longest (default: {ServerPolicy.first_timeout:g})",
     )
     group.add_argument(
         "--wait",
         metavar="S",
         type=float,
-        default=DEFAULT_WAIT,
-        help=f"seconds to wait for sites to connect before the run begins (default: {DEFAULT_WAIT:g})",
+        default=ServerPolicy.wait,
+        help=f"seconds to wait for sites to connect before the run begins (default: {ServerPolicy.wait:g})",
     )
     parser.add_argument(
         "--standardize",
@@ -298,22 +298,20 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.session import federation
     from koncord.session.checkpoint import FileJournal
 
-    aggregator = aggregator_of(args)
+    aggregator, policy = aggregator_of(args), server_policy_of(args)
     method = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
     nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
     with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
         say(f"Flower run {relay.run_id} carries run {settings['run']}")
         left_out = settings.get("left_out", {})
-        wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in left_out}, args.min_sites, args.wait)
+        wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in left_out}, policy)
         journal = FileJournal(args.out / JOURNAL)
         link = Watched(
             relay,
             nodes,
             run=settings["run"],
             method=methods.as_text(aggregator, method),
-            timeout=args.round_timeout,
-            first_timeout=args.first_timeout,
-            min_sites=args.min_sites,
+            policy=policy,
             journal=journal,
             left_out=left_out,
         )
@@ -324,7 +322,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 estimator=estimator_named(**method),
                 seed=args.seed,
                 standardize=args.standardize,
-                min_support=args.min_support,
+                server_policy=policy,
                 common_columns=args.common_columns,
                 **recorded(args, settings),
             )
@@ -361,17 +359,28 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     given = asked(
         args,
         ("clusters", "upsilon", "leaf_rows", "allow_disclosure", "common_columns", *GIVEN),
-        unless={"min_support": 1},
+        unless={"min_support": ServerPolicy.min_support},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 
 
-def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", min_sites: int, seconds: float) -> None:
+def server_policy_of(args: argparse.Namespace) -> ServerPolicy:
+    """How the run goes, as the options say."""
+    return ServerPolicy(
+        min_sites=args.min_sites,
+        min_support=args.min_support,
+        round_timeout=args.round_timeout,
+        first_timeout=args.first_timeout,
+        wait=args.wait,
+    )
+
+
+def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", policy: ServerPolicy) -> None:
     """Wait for all sites to connect, and when the time is over go on if there are enough."""
     from koncord.errors import KoncordError
     from koncord.network.processes import say
 
-    end = perf_counter() + seconds
+    end = perf_counter() + policy.wait
     told: Sequence[str] = ()
     while True:
         connected = relay.connected(nodes)
@@ -382,11 +391,12 @@ def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", min_sites: int, s
         if not away:
             return
         if perf_counter() > end:
-            if len(nodes) - len(away) >= min_sites:
+            if len(nodes) - len(away) >= policy.min_sites:
                 say("the run begins without those that are away; they take part when they come")
                 return
             raise KoncordError(
-                f"{len(nodes) - len(away)} sites connected within {seconds:g} s; --min-sites asks for {min_sites} "
+                f"{len(nodes) - len(away)} sites connected within {policy.wait:g} s; --min-sites asks for "
+                f"{policy.min_sites} "
                 f"(away: {listed(away)})."
             )
         sleep(LOOK_EVERY)

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
 def answer_all(state: Path) -> NoReturn:
     """Answer every message, one after the other as the SuperNode hands them out, each in a copy of this process."""
     load()
-    budget = SiteFolder.load(state).privacy
+    budget = SiteFolder.load(state).policy.budget
     if budget is not None:
         rho_of(budget.epsilon, budget.delta)  # loads OpenDP; no noise is drawn here, where all copies would share it
     while True:

@@ -16,6 +16,7 @@ from koncord.model.globalmodel import GlobalModel
 from koncord.protocol import setup
 from koncord.protocol.departures import Departure
 from koncord.runs.record import RunRecord
+from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.roster import Roster
 from koncord.session.rounds import Asked, run_rounds
 from koncord.session.site import Site, client_stream
@@ -45,8 +46,8 @@ def run(
     estimator: Any,
     seed: int,
     standardize: bool,
-    min_report: int | None = None,
-    min_support: int = 1,
+    site_policy: SitePolicy | None = None,
+    server_policy: ServerPolicy | None = None,
     common_columns: bool = False,
     estimator_name: str | None = None,
     started: datetime | None = None,
@@ -69,10 +70,10 @@ def run(
         Of all random streams.
     standardize : bool
         Bring every column to mean 0 and variance 1 over all sites.
-    min_report : int, default None
-        The floor that all sites have; None where each has one of its own, which the server does not know.
-    min_support : int, default 1
-        Flag clusters supported by fewer sites than this.
+    site_policy : SitePolicy, default None
+        What may leave every site; None where each site has a policy of its own, which the server does not know.
+    server_policy : ServerPolicy, default None
+        How many sites a cluster needs; the quorum and the timeouts are the link's. None is `ServerPolicy()`.
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others.
     estimator_name : str, default None
@@ -100,8 +101,8 @@ def run(
             seed=seed,
             standardize=standardize,
             settings={"estimator": repr(estimator), "aggregator": repr(aggregator)},
-            min_report=min_report,
-            min_support=min_support,
+            min_report=None if site_policy is None else site_policy.min_report,
+            min_support=(server_policy or ServerPolicy()).min_support,
             common_columns=common_columns,
         )
     record = RunRecord.of_run(

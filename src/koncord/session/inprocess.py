@@ -7,10 +7,9 @@ from typing import Any
 from koncord._progress import part
 from koncord.aggregate.base import Aggregator
 from koncord.estimate.known import KnownCounts
-from koncord.privacy.budget import Budget
 from koncord.protocol.departures import Departure
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from koncord.protocol.ledger import Ledger, ledger_file
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.transport import Carried, Journal, PackedLink
 from koncord.types import FloatArray
@@ -39,8 +38,7 @@ def in_process(
     *,
     estimator: Any,
     aggregator: Aggregator,
-    min_report: int = DEFAULT_MIN_REPORT,
-    privacy: Budget | None = None,
+    policy: SitePolicy | None = None,
     ledgers: Path | None = None,
     run: str = "",
 ) -> InProcess:
@@ -54,10 +52,8 @@ def in_process(
         Phase 1, the same at every site; `KnownCounts` gives each site its own count.
     aggregator : Aggregator
         Phase 2.
-    min_report : int
-        Smallest number of rows behind any statistic that a site sends.
-    privacy : Budget, default None
-        What everything that a site sends keeps to.
+    policy : SitePolicy, default None
+        What may leave every site; None is `SitePolicy()`.
     ledgers : Path, default None
         Folder in which every site appends to a ledger of its own; made if it is not there.
     run : str, default ""
@@ -73,9 +69,8 @@ def in_process(
                 columns,
                 estimator=estimator.for_client(name, at) if isinstance(estimator, KnownCounts) else estimator,
                 aggregator=aggregator,
-                min_report=min_report,
+                policy=policy,
                 ledger=None if ledgers is None else Ledger(ledger_file(ledgers, name), run=run, site=name),
-                privacy=privacy,
             )
             for at, (name, (X, columns)) in enumerate(tables.items())
         ]
