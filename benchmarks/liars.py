@@ -39,6 +39,7 @@ from koncord.protocol.schema import LARGEST
 from koncord.protocol.setup import Holdings, Moments, Prepared
 from koncord.session.federation import run_federation, scaled_rows
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.types import LocalEstimate
 
@@ -108,12 +109,12 @@ def many_leaves(X):
 def one_run(data, aggregator, lie, seed):
     parts = partition(data.y, N_SITES, "A", seed)
     columns = tuple(f"x{at}" for at in range(data.X.shape[1]))
-    sites = []
+    sites, policy = [], SitePolicy(min_report=1)
     for at, part in enumerate(parts):
         is_liar = at == N_SITES - 1
         estimator = KnownCounts(len(np.unique(data.y[part])))
         kind = Liar if is_liar else Site
-        site = kind(f"site-{at:02}", data.X[part], columns, estimator=estimator, aggregator=aggregator, min_report=1)
+        site = kind(f"site-{at:02}", data.X[part], columns, estimator=estimator, aggregator=aggregator, policy=policy)
         if is_liar:
             site.lie = lie
         sites.append(site)

@@ -29,6 +29,7 @@ from koncord.aggregate.fedgem.balls import group, move_together
 from koncord.data import partition
 from koncord.protocol import setup
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.rounds import run_rounds
 from koncord.session.site import Site
 
@@ -164,9 +165,10 @@ def ours_seconds(tables, starts, repeats):
     for _ in range(repeats):
         aggregator = FedGEM(upsilon=UPSILON, n_rounds=N_ROUNDS, start=starts)
         columns = tuple(f"x{c}" for c in range(tables[0].shape[1]))
+        policy = SitePolicy(min_report=1)
         link = InProcess(
             [
-                Site(f"{g:03}", X, columns, estimator=KnownCounts(1), aggregator=aggregator, min_report=1)
+                Site(f"{g:03}", X, columns, estimator=KnownCounts(1), aggregator=aggregator, policy=policy)
                 for g, X in enumerate(tables)
             ]
         )

@@ -27,6 +27,7 @@ from koncord.kernels.assign import nearest
 from koncord.privacy.budget import Budget
 from koncord.session.federation import run_federation, scaled_rows
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 
 DELTA = 1e-5
@@ -51,8 +52,7 @@ def sites_of(data, n_sites, n_rows, seed, aggregator, budget):
             columns,
             estimator=KnownCounts(len(np.unique(y[part]))),
             aggregator=aggregator,
-            min_report=1,
-            privacy=budget,
+            policy=SitePolicy(min_report=1, budget=budget),
         )
         for at, part in enumerate(parts)
     ]

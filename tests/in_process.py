@@ -14,6 +14,7 @@ from koncord.kernels.lloyd import kmeans
 from koncord.protocol import setup
 from koncord.protocol.wire import pack, unpack
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.rounds import run_rounds
 from koncord.session.site import Site, client_stream
 from koncord.types import LocalEstimate
@@ -92,7 +93,7 @@ def federate():
                 columns,
                 estimator=Counted(k[name] if isinstance(k, dict) else k),
                 aggregator=aggregator,
-                min_report=1,
+                policy=SitePolicy(min_report=1),
             )
             for name, X in tables.items()
         ]

@@ -249,7 +249,7 @@ def fail(*args, **kwargs):
     [
         "koncord.estimate.asm.ASM.fit",
         "koncord.runs.folder.as_csv",
-        "koncord.runs.folder.write_page",
+        "koncord.report.page.page",
         "koncord.runs.record.RunRecord.save",
     ],
 )
@@ -268,7 +268,7 @@ def test_an_interrupt_while_writing_leaves_nothing(sites, run, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("koncord.runs.folder.write_page", interrupt)
+    monkeypatch.setattr("koncord.report.page.page", interrupt)
     assert run("fit", *FILES, "--out", "run") == (130, "", "koncord: stopped.\n")
     assert sorted(path.name for path in Path().iterdir()) == sorted(FILES)
 
@@ -342,13 +342,13 @@ def test_a_folder_that_fills_up_meanwhile_is_not_replaced(sites, run, monkeypatc
     Path("run").mkdir()
     from koncord.runs import folder as runfolder
 
-    write = runfolder.write_report
+    write = runfolder.write_run
 
-    def write_and_disturb(folder):
+    def write_and_disturb(*args):
         Path("run/someone-elses.txt").write_text("mine")
-        return write(folder)
+        return write(*args)
 
-    monkeypatch.setattr(runfolder, "write_report", write_and_disturb)
+    monkeypatch.setattr(runfolder, "write_run", write_and_disturb)
     assert run("fit", *FILES, "--out", "run")[0] == 1
     assert contents("run") == {"someone-elses.txt": b"mine"}
     assert sorted(path.name for path in Path().iterdir()) == sorted([*FILES, "run"])

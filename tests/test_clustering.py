@@ -1,12 +1,15 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
-from koncord import ASM, Consensus, FederatedClustering, FedGEM, KnownCounts, KoncordError
+from koncord import ASM, Consensus, FederatedClustering, FedGEM, KFed, KnownCounts, KoncordError
 from koncord.protocol.setup import common_scale, describe, order_of
+from koncord.report.page import page
 
 
 class Frame:
@@ -239,3 +242,97 @@ def test_what_is_no_aggregator_is_refused_in_a_sentence(sites, aggregator, got):
 
 def test_columns_are_found_in_the_wanted_order():
     assert order_of(("b", "c", "a"), ("a", "b", "c")).tolist() == [2, 0, 1]
+
+
+# --- what a run leaves beside the model ---
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """Three sites as pandas frames with an index of their own, two of three clusters each."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    held = {"north": (0, 9), "south": (9, 18), "west": (0, 18)}
+    rows = {name: np.concatenate([rng.normal(m, 1, (50, 2)) for m in means]) for name, means in held.items()}
+    return {
+        name: pandas.DataFrame(X, columns=["age", "stay"], index=[f"{name}-{at}" for at in range(100)])
+        for name, X in rows.items()
+    }
+
+
+def test_labels_have_the_index_of_the_frame_they_came_from(frames):
+    fitted = FederatedClustering(random_state=0).fit(frames)
+    for name, labels in zip(fitted.sites_, fitted.labels_, strict=True):
+        assert labels.index.equals(frames[name].index)
+        np.testing.assert_array_equal(labels, fitted.predict(frames[name]))
+        assert frames[name].assign(cluster=labels).groupby("cluster").size().tolist() == [50, 50]
+    assert fitted.feature_names_in_.tolist() == ["age", "stay"]
+    plain = FederatedClustering(random_state=0).fit({name: frame.to_numpy() for name, frame in frames.items()})
+    for labels, same in zip(fitted.labels_, plain.labels_, strict=True):
+        assert type(same) is np.ndarray
+        np.testing.assert_array_equal(labels, same)
+
+
+def test_fit_predict_returns_the_labels_of_a_fit(sites):
+    federation = FederatedClustering(ASM(), FedGEM(upsilon=2), random_state=3)
+    for labels, same in zip(clone(federation).fit_predict(sites), federation.fit(sites).labels_, strict=True):
+        np.testing.assert_array_equal(labels, same)
+
+
+def test_columns_are_told_as_scikit_learn_tells_them(sites):
+    fitted = fit(sites)
+    assert fitted.n_features_in_ == 2
+    assert not hasattr(fitted, "feature_names_in_")
+    fitted.fit({name: Frame(X, ["a", "b"]) for name, X in sites.items()})
+    assert fitted.feature_names_in_.tolist() == ["a", "b"]
+    assert not hasattr(fitted.fit(sites), "feature_names_in_")
+    some = {name: Frame(np.c_[X, X], ["b", "a", name, "c"]) for name, X in sites.items()}
+    shared = FederatedClustering(ASM(), random_state=3, common_columns=True).fit(some)
+    assert shared.n_features_in_ == 3
+    assert sorted(shared.feature_names_in_) == ["a", "b", "c"]
+
+
+def test_the_record_tells_what_was_asked_and_the_ledger_what_left(sites):
+    fitted = FederatedClustering(ASM(), FedGEM(upsilon=2), random_state=3, standardize=True).fit(sites)
+    assert (fitted.record_.estimator, fitted.record_.aggregator) == ("ASM", "fedgem")
+    assert fitted.record_.is_standardized
+    assert tuple(fitted.ledger_) == fitted.record_.departures
+    assert {departed.site for departed in fitted.ledger_} == set(sites)
+    assert {departed.message for departed in fitted.ledger_} >= {"Moments", "Prepared", "Holdings"}
+    assert fitted.departures_ == fitted.ledger_
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "found"),
+    [(None, "nobody was told this number"), (KFed(3), "as asked"), (KFed(2), "as asked"), (FedGEM(), "nobody")],
+)
+def test_the_report_of_a_fitted_object_is_the_page_of_its_run(sites, tmp_path, aggregator, found):
+    fitted = FederatedClustering(ASM(), aggregator, random_state=3).fit(sites)
+    assert fitted.report(tmp_path / "page.html") == tmp_path / "page.html"
+    text = (tmp_path / "page.html").read_text()
+    assert text == page(fitted.model_, fitted.record_)
+    assert found in text
+    assert "labels_" in text
+    assert "folder of the run" not in text
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_report_needs_a_fit_and_the_name_of_a_file(sites, tmp_path):
+    with pytest.raises(NotFittedError):
+        FederatedClustering().report(tmp_path / "page.html")
+    with pytest.raises(ValueError, match="must name a file"):
+        fit(sites).report(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_notebook_shows_the_clusters_the_sites_and_the_sizes():
+    X = {"<b>": np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0), "two": np.zeros((40, 2))}
+    federation = FederatedClustering(KnownCounts({"<b>": 2, "two": 1}), FedGEM(upsilon=2), random_state=0)
+    assert "K = " not in federation._repr_html_()
+    shown = federation.fit(X)._repr_html_()
+    assert "K = 2: 2 clusters over 2 sites" in shown
+    assert "<td>&lt;b&gt;</td><td>60</td><td>2</td><td>30</td><td>30</td>" in shown
+    assert "<tr><td>all</td><td>100</td><td></td><td>" in shown
+    assert "K = 2: 2 clusters over 2 sites" in federation._repr_mimebundle_(include=None)["text/html"]
+    with config_context(display="text"):
+        assert federation._repr_mimebundle_().keys() == {"text/plain"}

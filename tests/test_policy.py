@@ -1,15 +1,17 @@
 """The floor and the support of a run have one owner, the run, and one default, whatever starts it."""
 
 import argparse
-import inspect
 
 import numpy as np
 import pytest
 
 from koncord import AFCL, Consensus, FederatedClustering, FedGEM, FedKMeans, GlobalModel, KnownCounts
-from koncord.cli import demo, fit, join
+from koncord.cli import demo, fit, join, run_
+from koncord.cli.options import site_policy_of
 from koncord.errors import DisclosureRefused, KoncordError
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord.session.inprocess import in_process
+from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 
 CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
@@ -38,23 +40,56 @@ def small(counts):
 # --- the floor ---
 
 
-def default_of(command):
+def parsed(command, *words):
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
+    return parser.parse_args([command.NAME, *words])
+
+
+def default_of(command):
     words = {"fit": ["a.csv", "--out", "x"], "join": ["--invite", "i", "--data", "a.csv"]}[command.NAME]
-    return parser.parse_args([command.NAME, *words]).min_report
+    return parsed(command, *words).min_report
 
 
 def test_every_way_in_has_the_same_floor():
-    signatures = [inspect.signature(each).parameters["min_report"].default for each in (Site, fit.federate)]
+    X = np.zeros((30, 2))
+    alone = Site("a", X, ("x", "y"), estimator=KnownCounts(1), aggregator=Consensus())
+    (made,) = in_process({"a": (X, ("x", "y"))}, estimator=KnownCounts(1), aggregator=Consensus()).sites.values()
     assert [
+        SitePolicy().min_report,
+        SitePolicy.min_report,
         FederatedClustering().min_report,
-        *signatures,
+        alone.min_report,
+        made.min_report,
         default_of(fit),
         default_of(join),
         Consensus().leaf_rows,
-    ] == [DEFAULT_MIN_REPORT] * 6
+    ] == [DEFAULT_MIN_REPORT] * 8
     assert DEFAULT_MIN_REPORT == 20
+
+
+def test_every_way_in_has_the_same_defaults():
+    site, server = SitePolicy(), ServerPolicy()
+    for command, words in ((fit, ["a.csv", "--out", "x"]), (join, ["--invite", "i", "--data", "a.csv"])):
+        assert site_policy_of(parsed(command, *words)) == site
+    assert run_.server_policy_of(parsed(run_, "--out", "x")) == server
+    assert parsed(fit, "a.csv", "--out", "x").min_support == FederatedClustering().min_support == server.min_support
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (SitePolicy, {"min_report": 0}, "'min_report' of SitePolicy must be at least 1"),
+        (SitePolicy, {"max_runs": 0}, "'max_runs' of SitePolicy must be at least 1"),
+        (SitePolicy, {"max_rounds": 0}, "'max_rounds' of SitePolicy must be at least 1"),
+        (ServerPolicy, {"min_sites": 0}, "'min_sites' of ServerPolicy must be at least 1"),
+        (ServerPolicy, {"round_timeout": 0}, "'round_timeout' of ServerPolicy must be a finite number greater than 0"),
+        (ServerPolicy, {"wait": float("inf")}, "'wait' of ServerPolicy must be a finite number greater than 0"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_where_it_is_made(kind, given, said):
+    with pytest.raises(ValueError, match=said):
+        kind(**given)
 
 
 @pytest.mark.parametrize("aggregator", [Consensus(), FedGEM(upsilon=2), FedKMeans(2)])

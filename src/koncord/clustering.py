@@ -1,26 +1,31 @@
 """All stages behind `fit` and `predict`: a federation in one process."""
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
-from koncord._threads import one_thread
 from koncord._validation import LARGEST_VALUE, check_count
+from koncord._words import counted
 from koncord.aggregate.base import check_is_aggregator
 from koncord.aggregate.consensus import Consensus
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
-from koncord.estimate.known import KnownCounts
 from koncord.model.globalmodel import names_in
 from koncord.privacy.budget import Budget
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
-from koncord.session.federation import SERVER, run_federation, scaled_rows
-from koncord.session.inprocess import InProcess
+from koncord.session.federation import SERVER, run, scaled_rows
+from koncord.session.inprocess import in_process
+from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
 
@@ -30,29 +35,53 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : phase-1 estimator, fitted at every site on its own rows: one of koncord, or a clusterer or mixture of
-        scikit-learn (see `koncord.estimate.base`); default `ASM()`
-    aggregator : phase 2, exchanges parameters and finds the global clusters; default `Consensus()`
-    standardize : bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone
-    random_state : seed; the same seed gives the same result in whatever order named sites are given
-    min_report : rows that every mean, sum and count a site sends stands for at least; what stands for fewer is withheld
-        (see docs/security.md), in the model too. 1 withholds nothing, beyond what the aggregator itself does; `labels_`
-        and `local_counts_` are of the caller's own rows, and exact
-    privacy : `koncord.privacy.Budget` that everything each site sends keeps to, or None. With one, phase 1 is
-        left out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md)
-    common_columns : use the columns that all sites have and leave out the others, which the model's info and the report
-        name; else sites with other columns are refused
-    min_support : sites whose components must have gone into a cluster; one with fewer is marked in the model's info and
-        in the report, for it may be the work of a single site. `Consensus` sets such leaves aside. Where `Consensus`
-        has a `min_report` or `min_support` of its own, the larger one counts; one below the run's is refused
+    estimator : estimator, default None
+        Phase 1, fitted at every site on its own rows: one of koncord, or a clusterer or mixture of scikit-learn (see
+        `koncord.estimate.base`). None is `ASM()`.
+    aggregator : Aggregator, default None
+        Phase 2: exchanges parameters and finds the global clusters. None is `Consensus()`.
+    standardize : bool, default False
+        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone.
+    random_state : int, Generator or None, default None
+        The same seed gives the same result in whatever order named sites are given.
+    min_report : int, default 20
+        Smallest number of rows behind any statistic a site sends; smaller cells are suppressed, in the model too (see
+        docs/security.md). 1 suppresses nothing beyond what the aggregator itself does. `labels_` and `local_counts_`
+        are of the caller's own rows, and exact.
+    min_support : int, default 1
+        Flag clusters supported by fewer than this many sites: one faulty or malicious site may have produced them.
+        `Consensus` sets such leaves aside. Where `Consensus` has a `min_report` or `min_support` of its own, the
+        larger one counts; one below the run's is refused.
+    privacy : koncord.privacy.Budget, default None
+        What everything each site sends keeps to. With a budget phase 1 is left out, `standardize` must be False, and
+        the same seed does not give the same result (see docs/privacy.md).
+    common_columns : bool, default False
+        Use the columns that all sites have and leave out the others, which the model's info and the report name;
+        else sites with other columns are refused.
 
     Attributes
     ----------
-    n_clusters_, cluster_centers_ : the global k and the centers, in the units of the tables
-    local_counts_, labels_ : one count and one array of global labels a client, in the order given
-    model_ : `GlobalModel`, to predict, save and share
-    sites_ : names of the clients, in the order given
-    departures_ : every message that left a site, with its size
+    n_clusters_ : int
+        The global k.
+    cluster_centers_ : array (n_clusters, n_features)
+        The centers, in the units of the tables.
+    local_counts_ : list of int
+        The local k of each site, in the order given.
+    labels_ : list of array (n_samples,)
+        The global cluster of each row, for each site in the order given; a pandas Series with the index of the frame
+        where the table was one.
+    sites_ : list of str
+        Names of the sites, in the order given.
+    n_features_in_ : int
+        Number of columns that were used.
+    feature_names_in_ : array of str
+        Their names; only where a table has names.
+    model_ : GlobalModel
+        To predict, save and share.
+    record_ : RunRecord
+        How the model was found: what was asked, when, how long it took, what left the sites.
+    ledger_ : list of Departure
+        Every message that left a site, with its size. Also `departures_`.
 
     Examples
     --------
@@ -72,8 +101,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         *,
         standardize: bool = False,
         random_state: RandomState = None,
-        min_report: int = DEFAULT_MIN_REPORT,
-        min_support: int = 1,
+        min_report: int = SitePolicy.min_report,
+        min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
         common_columns: bool = False,
     ) -> None:
@@ -87,6 +116,20 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.common_columns = common_columns
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
+        """Find the clusters of all sites together.
+
+        Parameters
+        ----------
+        clients : mapping of str to table, or sequence of tables
+            The rows of each site: an array (n_samples, n_features), or a frame of pandas, polars or Arrow.
+        y : None
+            Not used; here by convention.
+
+        Returns
+        -------
+        FederatedClustering
+            The object itself.
+        """
         estimator = ASM() if self.estimator is None else self.estimator
         min_report = check_count("min_report", self.min_report, owner=self)
         min_support = check_count("min_support", self.min_support, owner=self)
@@ -98,48 +141,104 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
                 "'standardize' of FederatedClustering must be False with a privacy budget: columns are brought to one "
                 "scale beforehand, by numbers that do not depend on the rows."
             )
-        tables = named_tables(clients)
-        for_site = per_site(estimator, tuple(tables))
-        link = InProcess(
-            [
-                Site(
-                    name,
-                    X,
-                    columns,
-                    estimator=for_site[name],
-                    aggregator=aggregator,
-                    min_report=min_report,
-                    privacy=self.privacy,
-                )
-                for name, (X, columns) in tables.items()
-            ]
+        named = named_clients(clients)
+        tables = {name: as_table(name, table) for name, table in named.items()}
+        policy = SitePolicy(min_report=min_report, budget=self.privacy)
+        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        result = run(
+            link,
+            aggregator,
+            estimator=estimator,
+            seed=seed_of(self.random_state),
+            standardize=self.standardize,
+            site_policy=policy,
+            server_policy=ServerPolicy(min_support=min_support),
+            common_columns=self.common_columns,
+            files="in memory",
+            labels_in_memory=True,
         )
-        seed = seed_of(self.random_state)
-        with one_thread():
-            self.model_ = run_federation(
-                link,
-                aggregator,
-                seed=seed,
-                standardize=self.standardize,
-                settings=settings_of(estimator, aggregator),
-                min_report=min_report,
-                min_support=min_support,
-                common_columns=self.common_columns,
-            )
+        self.model_ = result.model
+        self.record_ = result.record
+        self.ledger_ = self.departures_ = list(result.ledger)
         self.sites_ = list(tables)
+        self.n_features_in_ = len(self.model_.columns)
+        if any(names_in(table) for table in named.values()):
+            self.feature_names_in_ = np.array(self.model_.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):  # of a fit before this one
+            del self.feature_names_in_
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
-        self.labels_ = [self.model_.assign(scaled_rows(link.sites[name], self.model_)) for name in tables]
+        self.labels_ = [
+            indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
+        ]
         told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
         self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
-        self.departures_ = link.departures
         return self
 
+    def fit_predict(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> list[Any]:
+        """Fit, and return `labels_`: the global cluster of each row, for each site in the order given.
+
+        Parameters
+        ----------
+        clients : mapping of str to table, or sequence of tables
+            The rows of each site.
+        y : None
+            Not used; here by convention.
+
+        Returns
+        -------
+        list of array (n_samples,)
+            One a site.
+        """
+        return self.fit(clients).labels_
+
     def predict(self, X: Any) -> IntArray:
-        """Global cluster of every row of a table, of a site that took part or of a new one."""
+        """Global cluster of every row of a table, of a site that took part or of a new one.
+
+        Parameters
+        ----------
+        X : table (n_samples, n_features)
+            In the units of the sites' tables; columns are matched by name where it has names.
+
+        Returns
+        -------
+        array (n_samples,)
+            Numbers of clusters.
+        """
         check_is_fitted(self)
         labels: IntArray = self.model_.predict(X)
         return labels
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report of the run: one HTML file that explains itself and holds no row.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; replaced if it is there.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        from koncord.report.page import write_page
+
+        check_is_fitted(self)
+        target = Path(path)
+        if target.is_dir():
+            raise ValueError(f"'path' of FederatedClustering.report must name a file; '{target}' is a folder.")
+        write_page(target, self.model_, self.record_)
+        return target
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the parameters and, once fitted, k, the sites and the sizes of the clusters."""
+        parameters: str = estimator_html_repr(self)
+        return f"{fitted_html(self)}{parameters}" if hasattr(self, "model_") else parameters
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        shown = {"text/plain": repr(self)}
+        return {**shown, "text/html": self._repr_html_()} if get_config()["display"] == "diagram" else shown
 
 
 def own_count(site: Site, told: Mapping[str, int]) -> int:
@@ -147,8 +246,8 @@ def own_count(site: Site, told: Mapping[str, int]) -> int:
     return told.get(site.name, 0) if site.estimate is None else site.estimate.n_components
 
 
-def named_tables(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, tuple[FloatArray, tuple[str, ...]]]:
-    """Rows and column names of every site; clients without a name are called site-1, site-2, ... in their order."""
+def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    """The table of every site; clients without a name are called site-1, site-2, ... in their order."""
     if isinstance(clients, Mapping):
         named = {str(name): table for name, table in clients.items()}
     elif isinstance(clients, Sequence) or (isinstance(clients, np.ndarray) and clients.ndim == 3):
@@ -166,7 +265,7 @@ def named_tables(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, tuple[
     hidden = [name for name in named if not is_showable(name)]
     if hidden:
         raise ValueError(f"'clients' of FederatedClustering must have names that can be shown; got {hidden[0]!r}.")
-    return {name: as_table(name, table) for name, table in named.items()}
+    return named
 
 
 def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
@@ -193,17 +292,6 @@ def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
     return X, columns
 
 
-def per_site(estimator: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """The estimator of each site: the same for all, but known counts are each site's own."""
-    if isinstance(estimator, KnownCounts):
-        return {name: estimator.for_client(name, at) for at, name in enumerate(names)}
-    return dict.fromkeys(names, estimator)
-
-
-def settings_of(estimator: Any, aggregator: Any) -> dict[str, str]:
-    return {"estimator": repr(estimator), "aggregator": repr(aggregator)}
-
-
 def seed_of(random_state: RandomState) -> int:
     """The seed of a run: an int is taken as it is, so that a saved model tells it."""
     if isinstance(random_state, int | np.integer):
@@ -211,3 +299,31 @@ def seed_of(random_state: RandomState) -> int:
             raise ValueError(f"'random_state' of FederatedClustering must not be negative; got {random_state}.")
         return int(random_state)
     return draw_seed(as_generator(random_state))
+
+
+def indexed_as(table: Any, labels: IntArray) -> Any:
+    """Labels of the rows of a table: with its index where it is a pandas frame, as they are where it is not."""
+    pandas = sys.modules.get("pandas")  # a frame of pandas is there only if pandas is
+    if pandas is None or not isinstance(table, pandas.DataFrame):
+        return labels
+    return pandas.Series(labels, index=table.index, name="cluster")
+
+
+# A wider table says less than the report does.
+MOST_SHOWN = 12
+
+
+def fitted_html(fitted: FederatedClustering) -> str:
+    """K, the sites and the sizes of the clusters as a small table."""
+    k = fitted.n_clusters_
+    sizes = np.array([np.bincount(labels, minlength=k) for labels in fitted.labels_])
+    heads = ["site", "rows", "local k", *(f"cluster {at}" for at in range(k) if k <= MOST_SHOWN)]
+    lines = [
+        [escape(site), rows.sum(), count, *(rows if k <= MOST_SHOWN else ())]
+        for site, rows, count in zip(fitted.sites_, sizes, fitted.local_counts_, strict=True)
+    ]
+    lines.append(["all", sizes.sum(), "", *(sizes.sum(axis=0) if k <= MOST_SHOWN else ())])
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in line)}</tr>" for line in lines)
+    caption = f"K = {k}: {counted(k, 'cluster')} over {counted(len(fitted.sites_), 'site')}"
+    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

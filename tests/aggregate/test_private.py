@@ -38,6 +38,7 @@ from koncord.protocol.ledger import Ledger, ledger_file, read_ledger
 from koncord.protocol.wire import pack, unpack
 from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5, bound=12.0)
@@ -75,11 +76,11 @@ def blobs(n=300):
     return {name: rng.normal(CENTERS[y], 1) for name, y in labels.items()}, labels
 
 
-def private_site(X, aggregator=None, budget=BUDGET, **options):
+def private_site(X, aggregator=None, budget=BUDGET, ledger=None, **options):
     columns = tuple(f"x{at}" for at in range(X.shape[1]))
-    return Site(
-        "a", X, columns, estimator=ASM(), aggregator=aggregator or Consensus(n_rounds=2), privacy=budget, **options
-    )
+    policy = SitePolicy(budget=budget, **options)
+    aggregator = aggregator or Consensus(n_rounds=2)
+    return Site("a", X, columns, estimator=ASM(), aggregator=aggregator, policy=policy, ledger=ledger)
 
 
 def prepare(n_features):
@@ -256,7 +257,7 @@ def test_every_message_is_made_of_releases_alone(aggregator, monkeypatch):
 
     def sites(tables):
         return [
-            Site(name, rows, columns, estimator=ASM(), aggregator=aggregator, privacy=GENEROUS)
+            Site(name, rows, columns, estimator=ASM(), aggregator=aggregator, policy=SitePolicy(budget=GENEROUS))
             for name, rows in tables.items()
         ]
 

@@ -19,6 +19,7 @@ from koncord.protocol import setup
 from koncord.protocol.floor import DEFAULT_MIN_REPORT as FLOOR
 from koncord.protocol.ledger import read_ledger
 from koncord.protocol.wire import pack, unpack
+from koncord.session.policy import SitePolicy
 
 N_ROWS = 1000
 EXACT = 1e-6  # a row that is told with a smaller error is told
@@ -34,8 +35,8 @@ def columns_of(X):
 
 def state_folder(folder, X, **options):
     invitation = Invitation(site="north", address="localhost:1", authority="ca", key="secret")
-    options = {"min_report": FLOOR, "allows_disclosure": False, **options}
-    return SiteFolder.create(folder / "north", invitation, X, columns_of(X), **options)
+    policy = SitePolicy(**{"min_report": FLOOR, **options})
+    return SiteFolder.create(folder / "north", invitation, X, columns_of(X), policy)
 
 
 class Malicious:

@@ -31,6 +31,7 @@ with (
     from koncord.protocol import setup
     from koncord.protocol.wire import pack, unpack
     from koncord.session import guard
+    from koncord.session.policy import SitePolicy
     from koncord.session.site import Site
 
 AGGREGATORS = tuple(for_clusters(aggregator_named(name)(), 2) for name in REGISTERED.own)
@@ -71,7 +72,8 @@ def try_sites(data: bytes) -> None:
 def prepared_site(aggregator):
     """A site that has answered Prepare and nothing else; it is fitted once."""
     if aggregator.name not in _prepared:
-        site = Site("s", ROWS, COLUMNS, estimator=KnownCounts(1, n_init=1), aggregator=aggregator, min_report=1)
+        policy = SitePolicy(min_report=1)
+        site = Site("s", ROWS, COLUMNS, estimator=KnownCounts(1, n_init=1), aggregator=aggregator, policy=policy)
         site.answer(pack(PREPARE))
         _prepared[aggregator.name] = site
     site = copy(_prepared[aggregator.name])

@@ -55,7 +55,8 @@ def test_a_second_join_is_refused_before_it_writes_a_byte(joining, capsys):
         assert content_of(Path("state")) == before
         assert not Path("elsewhere").exists()
     place = SiteFolder.load(Path("state"))
-    assert (place.privacy.epsilon, place.max_runs, place.min_report) == (2.0, 3, 20)
+    policy = place.policy
+    assert (policy.budget.epsilon, policy.max_runs, policy.min_report) == (2.0, 3, 20)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from koncord.report.federation import notes_of
 from koncord.session.checkpoint import read_blobs
 from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.transport import Carried, PackedLink
 
@@ -64,8 +65,9 @@ def invitation(name):
 
 
 def make(folder, name, X=None, **options):
-    options = {"min_report": 1, "allows_disclosure": True, **options}
-    return SiteFolder.create(folder / name, invitation(name), table(name) if X is None else X, COLUMNS, **options)
+    own = {option: options.pop(option) for option in ("ledgers", "may_weaken") if option in options}
+    policy = SitePolicy(**{"min_report": 1, "allows_disclosure": True, **options})
+    return SiteFolder.create(folder / name, invitation(name), table(name) if X is None else X, COLUMNS, policy, **own)
 
 
 def method(name):
@@ -96,9 +98,9 @@ def test_sites_on_disk_give_the_model_of_sites_in_memory(name, tmp_path):
         make(tmp_path, site)
     aggregator = METHODS[name]
     ours = run_federation(OnDisk(tmp_path, aggregator), aggregator, seed=1, standardize=True, settings={})
+    estimator, policy = estimator_named(**ESTIMATOR), SitePolicy(min_report=1)
     sites = [
-        Site(site, table(site), COLUMNS, estimator=estimator_named(**ESTIMATOR), aggregator=aggregator, min_report=1)
-        for site in NAMES
+        Site(site, table(site), COLUMNS, estimator=estimator, aggregator=aggregator, policy=policy) for site in NAMES
     ]
     theirs = run_federation(InProcess(sites), aggregator, seed=1, standardize=True, settings={})
     np.testing.assert_array_equal(ours.centers, theirs.centers)
@@ -115,11 +117,10 @@ def test_sites_on_disk_give_the_model_of_sites_in_memory(name, tmp_path):
 
 @pytest.mark.parametrize("privacy", [None, Budget(epsilon=8.0, delta=1e-6, bound=30.0)])
 def test_a_site_on_disk_with_more_columns_takes_part_with_those_that_all_have(tmp_path, privacy):
-    make(tmp_path, "north", privacy=privacy)
+    make(tmp_path, "north", budget=privacy)
     X = np.column_stack([np.arange(80.0), table("south")[:, ::-1]])
     columns = ("row", *COLUMNS[::-1])
-    options = {"min_report": 20, "allows_disclosure": False, "privacy": privacy}
-    SiteFolder.create(tmp_path / "south", invitation("south"), X, columns, **options)
+    SiteFolder.create(tmp_path / "south", invitation("south"), X, columns, SitePolicy(budget=privacy))
     aggregator = koncord.Consensus()
     link = OnDisk(tmp_path, aggregator)
     model = run_federation(link, aggregator, seed=1, standardize=False, settings={}, common_columns=True)
@@ -246,7 +247,7 @@ def test_arguments_of_an_estimator_are_checked_before_a_row_is_read(tmp_path):
 
 @pytest.mark.parametrize("privacy", [None, Budget(epsilon=20.0, delta=1e-5, bound=20.0)])
 def test_how_long_an_answer_took_is_told_in_whole_seconds_and_beside_a_budget_not_at_all(privacy, tmp_path):
-    make(tmp_path, "north", privacy=privacy)
+    make(tmp_path, "north", budget=privacy)
     _, seconds = answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 2)
     assert len(seconds) == 2
     assert all(type(each) is float and each == round(each) for each in seconds)
@@ -307,7 +308,7 @@ def federate(folder, aggregator, run="run-1"):
 
 @pytest.mark.parametrize("aggregator", [koncord.Consensus(), koncord.FedKMeans(2)])
 def test_a_site_with_a_budget_and_one_without_make_a_federation_that_tells_who_has_one(aggregator, tmp_path):
-    place = make(tmp_path, "north", privacy=BUDGET)
+    place = make(tmp_path, "north", budget=BUDGET)
     make(tmp_path, "south")
     for run in ("run-1", "run-2"):
         model = federate(tmp_path, aggregator, run)
@@ -320,11 +321,11 @@ def test_a_site_with_a_budget_and_one_without_make_a_federation_that_tells_who_h
     assert [line.epsilon for line in lines if line.run == "run-2"][-1] <= BUDGET.epsilon
     assert list(place.spent()) == ["run-1", "run-2"]
     assert all(line.epsilon is None for line in read_ledger(tmp_path / "south" / "south.ledger.jsonl"))
-    assert SiteFolder.load(tmp_path / "north").privacy == BUDGET
+    assert SiteFolder.load(tmp_path / "north").policy.budget == BUDGET
 
 
 def test_an_aggregator_without_a_private_form_is_refused_and_the_run_says_so(tmp_path):
-    make(tmp_path, "north", privacy=BUDGET)
+    make(tmp_path, "north", budget=BUDGET)
     make(tmp_path, "south")
     model = federate(tmp_path, METHODS["kfed"])
     assert model.sites == ("south",)
@@ -335,18 +336,18 @@ def test_an_aggregator_without_a_private_form_is_refused_and_the_run_says_so(tmp
 
 
 def test_a_budget_that_changed_in_the_middle_of_a_run_is_noticed(tmp_path):
-    make(tmp_path, "north", privacy=BUDGET)
+    make(tmp_path, "north", budget=BUDGET)
     first = answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
-    make(tmp_path, "north", privacy=BUDGET)
+    make(tmp_path, "north", budget=BUDGET)
     assert answer(tmp_path / "north", "run-1", 1, method("consensus"), describe()) == first
-    make(tmp_path, "north", privacy=Budget(epsilon=30.0, delta=1e-5, bound=20.0))
+    make(tmp_path, "north", budget=Budget(epsilon=30.0, delta=1e-5, bound=20.0))
     with pytest.raises(CheckpointError, match="began this run with another privacy budget"):
         answer(tmp_path / "north", "run-1", 2, method("consensus"), describe())
 
 
 @pytest.mark.parametrize("privacy", [None, BUDGET], ids=["without a budget", "with a budget"])
 def test_a_site_takes_part_in_no_more_runs_than_its_owner_allows(privacy, tmp_path):
-    make(tmp_path, "north", privacy=privacy, max_runs=2)
+    make(tmp_path, "north", budget=privacy, max_runs=2)
     for run in ("run-1", "run-2", "run-1"):
         answer(tmp_path / "north", run, 1, method("consensus"), describe())
     with pytest.raises(NotAllowed, match="'north' has taken part in 2 runs; its owner allows no more than 2"):
@@ -357,7 +358,7 @@ def test_a_site_takes_part_in_no_more_runs_than_its_owner_allows(privacy, tmp_pa
 
 @pytest.mark.parametrize("privacy", [None, BUDGET], ids=["without a budget", "with a budget"])
 def test_a_run_whose_folder_was_deleted_does_not_begin_again(privacy, tmp_path):
-    make(tmp_path, "north", privacy=privacy)
+    make(tmp_path, "north", budget=privacy)
     answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
     shutil.rmtree(tmp_path / "north" / "runs" / "run-1")
     with pytest.raises(NotAllowed, match="'north' has ended its part in run run-1: its folder is gone"):

@@ -17,6 +17,7 @@ from koncord.protocol.ledger import Ledger, ledger_file, read_ledger
 from koncord.protocol.wire import pack
 from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 
 K, COLUMNS = 3, ("x", "y", "z")
@@ -59,8 +60,7 @@ def recorded_run(aggregator, folder, X=None, estimator=None, standardize=True, m
                 estimator=estimator or KnownCounts(2),
                 aggregator=aggregator,
                 ledger=Ledger(ledger_file(folder, name), run="r1", site=name),
-                min_report=min_report,
-                **options,
+                policy=SitePolicy(min_report=min_report, **options),
             )
             for name, rows in X.items()
         ]

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from html.parser import HTMLParser
-from time import perf_counter
 
 import numpy as np
 import pytest
 
 from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, KnownCounts
-from koncord.cli import fit
 from koncord.cli import run_ as cli_run
 from koncord.data.files import Table
 from koncord.privacy.budget import Budget
 from koncord.report.federation import as_text
 from koncord.report.page import page
-from koncord.session.federation import run_federation
-from koncord.session.inprocess import InProcess
+from koncord.session.federation import run
+from koncord.session.inprocess import InProcess, in_process
+from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.session.transport import Carried
 
@@ -112,24 +111,27 @@ class Case:
 def fitted(aggregator, given=None, k=3, *, budget=None, **options):
     given = tables() if given is None else given
     told = {"--clusters": k} if aggregator in NEEDS_K or aggregator == "afcl" else {}
-    model, record = fit.federate(
-        given,
-        KnownCounts(2),
-        method(aggregator, k),
-        names=("asm", aggregator),
+    server, estimator = method(aggregator, k), KnownCounts(2)
+    policy = SitePolicy(min_report=options.get("min_report", 20), budget=budget)
+    rows = {each.name: (each.X, each.columns) for each in given}
+    result = run(
+        in_process(rows, estimator=estimator, aggregator=server, policy=policy),
+        server,
+        estimator=estimator,
+        seed=0,
+        standardize=False,
+        estimator_name="asm",
         files={each.name: f"{each.name}.csv" for each in given},
         options=told,
-        seed=0,
-        is_standardized=False,
         started=datetime(2026, 1, 2, tzinfo=UTC),
-        privacy=budget,
-        **options,
+        site_policy=policy,
+        server_policy=ServerPolicy(min_support=options.get("min_support", 1)),
     )
     return Case(
         aggregator=aggregator,
         tables=tuple(given),
-        model=model,
-        record=record,
+        model=result.model,
+        record=result.record,
         floor=options.get("min_report", 20),
         private=frozenset(each.name for each in given) if budget else frozenset(),
         min_support=options.get("min_support", 1),
@@ -163,24 +165,26 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
             COLUMNS,
             estimator=KnownCounts(2),
             aggregator=server,
-            min_report=floors.get(each.name, 20),
-            privacy=budgets.get(each.name),
+            policy=SitePolicy(min_report=floors.get(each.name, 20), budget=budgets.get(each.name)),
         )
         for each in given
     ]
     link = Flaky(sites)
     link.away = away or {}
-    began = perf_counter()
-    model = run_federation(
-        link, server, seed=0, standardize=args.standardize, settings={}, min_support=args.min_support
+    result = run(
+        link,
+        server,
+        estimator=KnownCounts(2),
+        seed=0,
+        standardize=args.standardize,
+        server_policy=cli_run.server_policy_of(args),
+        **cli_run.recorded(args, {"started": "2026-01-02T03:04:05+00:00", "run": "r"}),
     )
-    settings = {"started": "2026-01-02T03:04:05+00:00", "run": "r"}
-    record = cli_run.recorded(args, link, server, model, settings, began=began)
     return Case(
         aggregator=aggregator,
         tables=tuple(given),
-        model=model,
-        record=record,
+        model=result.model,
+        record=result.record,
         floor=None,
         private=frozenset(budgets),
         at_sites=True,

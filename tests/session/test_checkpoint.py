@@ -20,6 +20,7 @@ from koncord.protocol.wire import pack, unpack
 from koncord.session import checkpoint
 from koncord.session.checkpoint import FileJournal, SiteMemory, messages_digest, read_blobs, state_kinds, write_blobs
 from koncord.session.federation import run_federation
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.transport import Carried, PackedLink
 
@@ -164,7 +165,8 @@ BUDGET = Budget(epsilon=20.0, delta=1e-5, bound=30.0)
 
 def private_memory(path, client, aggregator, *, budget=BUDGET, ledger=None):
     rows = table(client, n_each=200)
-    site = Site(client, rows, ("x", "y"), estimator=ASM(), aggregator=aggregator, privacy=budget, ledger=ledger)
+    policy = SitePolicy(budget=budget)
+    site = Site(client, rows, ("x", "y"), estimator=ASM(), aggregator=aggregator, policy=policy, ledger=ledger)
     return SiteMemory(path, site, type(aggregator), {"table": client})
 
 

@@ -20,6 +20,7 @@ from koncord.report.federation import notes_of
 from koncord.session.federation import run_federation
 from koncord.session.guard import MOST_REFUSALS, MOST_REPEATS, ReplyGuard
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 
 K, D = 3, 2
@@ -42,7 +43,13 @@ def sites_of(X, aggregator, kinds=None, min_report=1, **options):
     kinds = kinds or {}
     return [
         kinds.get(name, Site)(
-            name, rows, columns, estimator=KnownCounts(2), aggregator=aggregator, min_report=min_report, **options
+            name,
+            rows,
+            columns,
+            estimator=KnownCounts(2),
+            aggregator=aggregator,
+            policy=SitePolicy(min_report=min_report),
+            **options,
         )
         for name, rows in X.items()
     ]
@@ -509,7 +516,14 @@ def test_nothing_a_site_sends_stands_for_fewer_rows_than_its_floor(name, estimat
     Listening.heard = []
     link = Listening(
         [
-            Site(each, rows, columns, estimator=KnownCounts(estimator_k), aggregator=aggregator, min_report=m)
+            Site(
+                each,
+                rows,
+                columns,
+                estimator=KnownCounts(estimator_k),
+                aggregator=aggregator,
+                policy=SitePolicy(min_report=m),
+            )
             for each, rows in X.items()
         ]
     )

@@ -19,6 +19,7 @@ from koncord.errors import CheckpointError, KoncordError, TooFewSites
 from koncord.network.flower.link import FlowerLink, Relay
 from koncord.report.federation import notes_of
 from koncord.session.checkpoint import FileJournal, SiteMemory, read_blobs, write_blobs
+from koncord.session.policy import ServerPolicy
 
 flwr = pytest.importorskip("flwr.app")
 
@@ -106,9 +107,7 @@ def federate(folder, lies=(), *, dies_in=None, min_sites=1, **link_options):
         {site: node for node, site in grid.nodes.items()},
         run="r",
         method="{}",
-        timeout=5.0,
-        first_timeout=5.0,
-        min_sites=min_sites,
+        policy=ServerPolicy(round_timeout=5.0, first_timeout=5.0, min_sites=min_sites),
         journal=FileJournal(folder / "journal"),
         **link_options,
     )

@@ -14,6 +14,7 @@ from koncord.protocol.wire import pack
 from koncord.report.federation import notes_of
 from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.transport import Carried
 
@@ -40,7 +41,8 @@ def table(site, n_each=30):
 
 
 def make_site(name, aggregator):
-    return Site(name, table(name), ("x", "y"), estimator=KnownCounts(3), aggregator=aggregator, min_report=1)
+    policy = SitePolicy(min_report=1)
+    return Site(name, table(name), ("x", "y"), estimator=KnownCounts(3), aggregator=aggregator, policy=policy)
 
 
 class Flaky(InProcess):

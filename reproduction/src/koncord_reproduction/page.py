@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from koncord._files import write_atomic
 from koncord.report import markup
 from koncord.report.page import POLICY
 from koncord.report.style import CSS
@@ -151,9 +152,7 @@ def write_figures(pictures: Mapping[str, tuple[bytes, bytes]], folder: Path) -> 
 def put(path: Path, content: bytes) -> None:
     """The file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.part")
-    partial.write_bytes(content)
-    partial.replace(path)
+    write_atomic(path, content)
 
 
 def drawn(report: Report) -> dict[str, tuple[bytes, bytes]]:

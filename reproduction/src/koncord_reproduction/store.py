@@ -5,17 +5,17 @@ the store is opened again; its run was not yet told as done, so it is simply mad
 """
 
 import os
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
-from koncord.errors import KoncordError
+from koncord._files import locked, sync_folder
 from koncord_reproduction.rows import HEADER, Row, Run, as_line, from_bytes, whole_lines
 
 ROWS = "rows.csv"
 LOCK = ".lock"
+BUSY = "Another koncord reproduce is at work in '{}': wait for it, or give another folder with --out."
 
 
 class Store:
@@ -34,7 +34,7 @@ class Store:
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as opened:
-            opened.enter_context(locked(self.folder))
+            opened.enter_context(locked(self.folder / LOCK, busy=BUSY.format(self.folder)))
             self._file = opened.enter_context(self.path.open("r+b" if self.path.exists() else "w+b"))
             self._read()
             self._opened = opened.pop_all()
@@ -65,33 +65,3 @@ class Store:
         self._file.write(line.encode())
         self._file.flush()
         os.fsync(self._file.fileno())
-
-
-def locked(folder: Path) -> IO[bytes]:
-    """The lock of the folder, held until it is closed or the process ends; an error if another process holds it."""
-    file = (folder / LOCK).open("a+b")
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise KoncordError(
-            f"Another koncord reproduce is at work in '{folder}': wait for it, or give another folder with --out."
-        ) from error
-    return file
-
-
-def sync_folder(folder: Path) -> None:
-    """Force the name of a new file to the disk, where folders can be opened at all."""
-    if sys.platform != "win32":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

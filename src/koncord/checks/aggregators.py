@@ -27,6 +27,7 @@ from koncord.protocol.wire import pack, unpack, wire_name
 from koncord.session.checkpoint import state_kinds
 from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
+from koncord.session.policy import SitePolicy
 from koncord.session.rounds import Asked
 from koncord.session.site import Site
 from koncord.session.transport import Carried
@@ -340,9 +341,8 @@ def run(
     own = for_clusters(clone(aggregator), len(CENTERS))
     columns = tuple(f"x{at}" for at in range(next(iter(X.values())).shape[1]))
     estimator = seeded(KnownCounts(local_k), seed)
-    sites = [
-        Site(n, rows, columns, estimator=estimator, aggregator=own, min_report=min_report) for n, rows in X.items()
-    ]
+    policy = SitePolicy(min_report=min_report)
+    sites = [Site(n, rows, columns, estimator=estimator, aggregator=own, policy=policy) for n, rows in X.items()]
     link = Recorder(sites, lost)
     with one_thread():
         model = run_federation(link, own, seed=seed, standardize=False, settings={}, min_report=min_report)

@@ -3,15 +3,15 @@
 import argparse
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from koncord._progress import part, report, reporting
-from koncord.cli.fit import federate, in_order
+from koncord.cli.fit import in_order
 from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
+from koncord.session.policy import SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -60,35 +60,40 @@ def run(args: argparse.Namespace) -> None:
 
     import koncord
     from koncord.report.federation import as_text
+    from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
     from koncord.runs.record import Truth
+    from koncord.session import federation
+    from koncord.session.inprocess import in_process
 
     target = check_folder("--out", args.out, replaces=is_own(args.out))
     with ProgressBar() as bar, reporting(bar):
-        started = datetime.now(UTC)
         tables, classes, held_out, held_out_classes = five_sites()
         with part(0.0, 0.95, "fitting"):
-            model, record = federate(
-                tables,
-                koncord.ASM(),
-                koncord.Consensus(),
-                names=("asm", "consensus"),
-                files={table.name: f"{SITES}/{table.name}.csv" for table in tables},
-                options={},
+            estimator, aggregator = koncord.ASM(), koncord.Consensus()
+            rows = {table.name: (table.X, table.columns) for table in tables}
+            result = federation.run(
+                in_process(rows, estimator=estimator, aggregator=aggregator),
+                aggregator,
+                estimator=estimator,
                 seed=SEED,
-                is_standardized=True,
-                started=started,
+                standardize=True,
+                site_policy=SitePolicy(),
+                estimator_name="asm",
+                files={table.name: f"{SITES}/{table.name}.csv" for table in tables},
             )
+        model = result.model
         ari = float(adjusted_rand_score(held_out_classes, model.predict(held_out)))
         true_counts = {table.name: len(set(y.tolist())) for table, y in zip(tables, classes, strict=True)}
         n_true = len(set(held_out_classes.tolist()))
         truth = Truth(n_clusters=n_true, ari=ari, rows=len(held_out), local_counts=true_counts)
-        record = replace(record, truth=truth)
+        record = replace(result.record, truth=truth)
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=True) as folder:
-            write_run(folder, model, record, {table.name: in_order(table, model.columns) for table in tables})
+            ordered = {table.name: in_order(table, model.columns) for table in tables}
+            write_run(folder, model, record, page(model, record), ordered)
             write_tables(folder / SITES, tables)
-    page = args.out / PAGE
+    written = args.out / PAGE
     if args.json:
         found = {
             "n_clusters": model.n_clusters,
@@ -96,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
             "ari": ari,
             "local_counts": list(model.local_counts),
             "true_local_counts": list(true_counts.values()),
-            "report": str(page),
+            "report": str(written),
             "model": str(args.out / MODEL),
             "out": str(args.out),
             "seconds": round(record.seconds, 3),
@@ -108,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
         f"{as_text(model, record)}\n\n"
         f"known: {n_true} classes, at the sites {', '.join(map(str, true_counts.values()))}\n"
         f"adjusted Rand index on the held-out rows: {ari:.3f} (1 is perfect agreement, 0 is chance)\n\n"
-        f"report:  {page}\n"
+        f"report:  {written}\n"
         f"next:    {own_command()} fit {args.out / SITES}/*.csv --out my-run"
     )
 

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from koncord._extras import require
+from koncord._files import write_atomic
 from koncord._progress import report, reporting
 from koncord.cli.options import (
     add_estimator_options,
@@ -16,7 +17,7 @@ from koncord.cli.options import (
     scaled,
     table_of,
 )
-from koncord.cli.output import as_json, check_output_file, write_whole
+from koncord.cli.output import as_json, check_output_file
 from koncord.cli.progress import ProgressBar
 
 NAME = "estimate"
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
             figure = figures.estimate_figure(
                 table.X, estimate.labels, estimate.means, estimate.candidates, title=headline(estimate)
             )
-            write_whole(args.plot, figures.as_png(figure))
+            write_atomic(args.plot, figures.as_png(figure))
     print(as_json(as_record(estimate)) if args.json else as_text(estimate))
 
 

@@ -1,10 +1,9 @@
 """``koncord fit FILE FILE ...``: both phases, one file a site; the model, the labels and the page."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from koncord._progress import part, report, reporting
@@ -21,22 +20,19 @@ from koncord.cli.options import (
     add_table_options,
     aggregator_of,
     asked,
-    budget_of,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
     estimator_of,
+    site_policy_of,
     table_of,
 )
-from koncord.cli.output import as_json, record_of
+from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
-    from koncord.model.globalmodel import GlobalModel
-    from koncord.privacy.budget import Budget
-    from koncord.runs.record import RunRecord
 
 NAME = "fit"
 SUMMARY = "clusters over several sites, one file each, with no counts and no pooled rows"
@@ -69,7 +65,7 @@ RECORDED = (
     *PRIVACY_OPTIONS,
 )
 # Kept there too, unless they are as they are without being asked for.
-GUARDS = {"min_report": DEFAULT_MIN_REPORT, "min_support": 1}
+GUARDS = {"min_report": SitePolicy.min_report, "min_support": ServerPolicy.min_support}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -103,12 +99,15 @@ def run(args: argparse.Namespace) -> None:
     check_aggregator_options(args)
     check_floor(args)
     check_names(args.files)
-    budget = budget_of(args)
+    policy = site_policy_of(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.notes import notes_on
     from koncord.report.federation import as_record, as_text
+    from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
+    from koncord.session import federation
+    from koncord.session.inprocess import in_process
 
     target = check_folder("--out", args.out, replaces=args.force, keeps=[Path(file) for file in args.files])
     with ProgressBar() as bar, reporting(bar):
@@ -117,25 +116,35 @@ def run(args: argparse.Namespace) -> None:
             tables = read_tables(args)
         notes = notes_on(tables)
         with part(0.05, 0.95, "fitting"):
-            model, record = federate(
-                tables,
-                estimator_of(args, random_state=None),  # every site draws from a stream of its own
-                aggregator_of(args),
-                names=(args.estimator, args.aggregator),
-                files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},
-                options=asked(args, RECORDED, unless=GUARDS),
-                seed=args.seed,
-                is_standardized=args.standardize and budget is None,
-                started=started,
-                min_report=args.min_report,
-                min_support=args.min_support,
+            aggregator = aggregator_of(args)
+            estimator = estimator_of(args, random_state=None)  # every site draws from a stream of its own
+            link = in_process(
+                {table.name: (table.X, table.columns) for table in tables},
+                estimator=estimator,
+                aggregator=aggregator,
+                policy=policy,
                 ledgers=args.ledger,
-                privacy=budget,
-                common_columns=args.common_columns,
+                run=started.isoformat(timespec="seconds"),
             )
+            result = federation.run(
+                link,
+                aggregator,
+                estimator=estimator,
+                seed=args.seed,
+                standardize=args.standardize and policy.budget is None,
+                site_policy=policy,
+                server_policy=ServerPolicy(min_support=args.min_support),
+                common_columns=args.common_columns,
+                estimator_name=args.estimator,
+                started=started,
+                options=asked(args, RECORDED, unless=GUARDS),
+                files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},
+            )
+            model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
-            write_run(folder, model, record, {table.name: in_order(table, model.columns) for table in tables})
+            rows = {table.name: in_order(table, model.columns) for table in tables}
+            write_run(folder, model, record, page(model, record), rows)
     if args.json:
         places = {
             "model": str(args.out / MODEL),
@@ -181,82 +190,6 @@ def check_dropped(names: Sequence[str], tables: "Sequence[Table]") -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"No file has the column {name!r} of --drop; {suggestion(name, list(known))}")
-
-
-def federate(
-    tables: "Sequence[Table]",
-    estimator: Any,
-    aggregator: Any,
-    *,
-    names: tuple[str, str],
-    files: Mapping[str, str],
-    options: Mapping[str, Any],
-    seed: int,
-    is_standardized: bool,
-    started: datetime,
-    min_report: int = DEFAULT_MIN_REPORT,
-    min_support: int = 1,
-    ledgers: Path | None = None,
-    privacy: "Budget | None" = None,
-    common_columns: bool = False,
-) -> "tuple[GlobalModel, RunRecord]":
-    """A federation of tables, each a site, and its record; the same model as `FederatedClustering` finds.
-
-    With `ledgers`, every site appends to a ledger of its own in that folder.
-    """
-    from koncord._threads import one_thread
-    from koncord.clustering import settings_of
-    from koncord.protocol.ledger import Ledger, ledger_file
-    from koncord.session.federation import run_federation
-    from koncord.session.inprocess import InProcess
-    from koncord.session.site import Site
-
-    began = perf_counter()
-    run_name = started.isoformat(timespec="seconds")
-    if ledgers is not None:
-        ledgers.mkdir(parents=True, exist_ok=True)
-
-    def ledger_of(site: str) -> Ledger | None:
-        return None if ledgers is None else Ledger(ledger_file(ledgers, site), run=run_name, site=site)
-
-    link = InProcess(
-        [
-            Site(
-                table.name,
-                table.X,
-                table.columns,
-                estimator=estimator,
-                aggregator=aggregator,
-                min_report=min_report,
-                ledger=ledger_of(table.name),
-                privacy=privacy,
-            )
-            for table in tables
-        ]
-    )
-    with one_thread():
-        model = run_federation(
-            link,
-            aggregator,
-            seed=seed,
-            standardize=is_standardized,
-            settings=settings_of(estimator, aggregator),
-            min_report=min_report,
-            min_support=min_support,
-            common_columns=common_columns,
-        )
-    record = record_of(
-        link,
-        aggregator,
-        began=began,
-        started=run_name,
-        estimator=names[0],
-        aggregator=names[1],
-        is_standardized=is_standardized,
-        options=options,
-        files=files,
-    )
-    return model, record
 
 
 def in_order(table: "Table", columns: Sequence[str]) -> Any:

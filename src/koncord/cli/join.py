@@ -16,22 +16,22 @@ from koncord.cli.options import (
     add_table_options,
     aggregator_of,
     at_least_one,
-    budget_of,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
     estimator_of,
     flag,
     names,
+    site_policy_of,
     table_of,
 )
 from koncord.cli.output import as_json
 from koncord.estimate.registry import ESTIMATORS
+from koncord.session.policy import SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
     from koncord.network.places import Invitation
-    from koncord.privacy.budget import Budget
 
 NAME = "join"
 SUMMARY = "take part, as a site, in the federations of a coordinator, until Ctrl-C"
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--json goes with --dry-run.")
     check_floor(args)
     check_methods(args)
-    budget = budget_of(args)
+    policy = site_policy_of(args)
     if args.dry_run:
         for name, usual in REHEARSED.items():
             setattr(args, name, usual if getattr(args, name) is None else getattr(args, name))
@@ -131,9 +131,9 @@ def run(args: argparse.Namespace) -> None:
     for note in notes_on([table]):
         say(f"note: {note}")
     if args.dry_run:
-        dry_run(args, invitation, table, budget)
+        dry_run(args, invitation, table, policy)
     else:
-        join(args, invitation, table, budget)
+        join(args, invitation, table, policy)
 
 
 def check_methods(args: argparse.Namespace) -> None:
@@ -163,7 +163,7 @@ def check_no_rows(methods: Sequence[str]) -> None:
             )
 
 
-def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
+def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
     from koncord.network.places import INSECURE
@@ -181,13 +181,8 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
             invitation,
             table.X,
             table.columns,
-            min_report=args.min_report,
-            allows_disclosure=args.allow_disclosure,
+            policy,
             ledgers=args.ledger,
-            privacy=budget,
-            max_runs=args.max_runs,
-            methods=args.methods,
-            max_rounds=args.max_rounds,
             may_weaken=args.weaken,
         )
         if invitation.is_insecure:
@@ -196,11 +191,12 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
             f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
             f"What leaves is listed in {place.ledger}"
         )
-        say(f"takes part in {', '.join(place.methods)}; runs: {'no limit' if args.max_runs is None else args.max_runs}")
-        if budget is not None:
+        runs = "no limit" if policy.max_runs is None else policy.max_runs
+        say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
+        if policy.budget is not None:
             spent = place.spent()
             say(
-                f"privacy budget of every run: epsilon {budget.epsilon:g}, delta {budget.delta:g}; "
+                f"privacy budget of every run: epsilon {policy.budget.epsilon:g}, delta {policy.budget.delta:g}; "
                 f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
             )
         try:
@@ -209,12 +205,11 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", bud
             say("stopped.")
 
 
-def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", budget: "Budget | None") -> None:
+def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy) -> None:
     """A federation of this site alone, in this process, and all that left it."""
-    from koncord._threads import one_thread
     from koncord._words import text_table
     from koncord.network.dryrun import Rehearsal
-    from koncord.session.federation import run_federation
+    from koncord.session import federation
     from koncord.session.site import Site
 
     aggregator = aggregator_of(args)
@@ -224,15 +219,17 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         table.columns,
         estimator=estimator_of(args, random_state=None),
         aggregator=aggregator,
-        min_report=args.min_report,
-        privacy=budget,
+        policy=policy,
     )
     link = Rehearsal(site)
-    with one_thread():
-        is_standardized = args.standardize and budget is None
-        run_federation(
-            link, aggregator, seed=args.seed, standardize=is_standardized, settings={}, min_report=args.min_report
-        )
+    federation.run(
+        link,
+        aggregator,
+        estimator=site.estimator,
+        seed=args.seed,
+        standardize=args.standardize and policy.budget is None,
+        site_policy=policy,
+    )
     spent = None if site.private is None else site.private.epsilon
     if args.json:
         print(as_json({"site": invitation.site, "sent": link.sent, **({} if spent is None else {"epsilon": spent})}))

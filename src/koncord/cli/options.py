@@ -13,6 +13,7 @@ from koncord.cli.parameters import parameters_of, value_for
 from koncord.errors import DisclosureRefused
 from koncord.estimate.registry import ESTIMATORS
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.aggregate.base import Aggregator
@@ -119,9 +120,9 @@ def add_site_options(parser: argparse.ArgumentParser) -> Any:
         "--min-report",
         metavar="N",
         type=at_least_one,
-        default=DEFAULT_MIN_REPORT,
+        default=SitePolicy.min_report,
         help="rows that whatever a site sends stands for at least; 1 withholds nothing "
-        f"(default: {DEFAULT_MIN_REPORT})",
+        f"(default: {SitePolicy.min_report})",
     )
     group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
     return group
@@ -159,6 +160,19 @@ def budget_of(args: argparse.Namespace) -> "Budget | None":
     return Budget(**given)
 
 
+def site_policy_of(args: argparse.Namespace) -> SitePolicy:
+    """What may leave a site, as the options say."""
+    limits = {name: getattr(args, name) for name in ("max_rounds", "max_runs") if hasattr(args, name)}
+    methods = getattr(args, "methods", None)
+    return SitePolicy(
+        min_report=args.min_report,
+        budget=budget_of(args),
+        methods=None if methods is None else tuple(methods),
+        allows_disclosure=args.allow_disclosure,
+        **limits,
+    )
+
+
 def add_common_option(group: Any) -> None:
     group.add_argument(
         "--common-columns",
@@ -172,8 +186,9 @@ def add_support_option(parser: argparse.ArgumentParser) -> None:
         "--min-support",
         metavar="N",
         type=at_least_one,
-        default=1,
-        help="mark clusters with components of fewer sites; consensus sets such leaves aside (default: 1)",
+        default=ServerPolicy.min_support,
+        help="mark clusters with components of fewer sites; consensus sets such leaves aside "
+        f"(default: {ServerPolicy.min_support})",
     )
 
 

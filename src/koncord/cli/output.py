@@ -1,20 +1,11 @@
-"""Where results go: JSON for machines, the record of a run, files that are either whole or not there."""
+"""Where results go: JSON for machines, and files that can be written."""
 
 import json
 import os
-import platform
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
-
-from koncord._files import writing
-
-if TYPE_CHECKING:
-    from koncord.runs.record import RunRecord
-    from koncord.session.transport import PackedLink
+from typing import Any
 
 
 def as_json(record: Mapping[str, Any]) -> str:
@@ -38,20 +29,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def record_of(link: "PackedLink", method: Any, /, *, began: float, **told: Any) -> "RunRecord":
-    """The record of a federation over `link` by the aggregator `method`, from the clock's `began` until now."""
-    from koncord.protocol import setup
-    from koncord.runs.record import RunRecord
-
-    return RunRecord(
-        seconds=round(perf_counter() - began, 6),
-        sends=(*setup.SENDS, *method.sends),
-        departures=tuple(link.departures),
-        versions={"python": platform.python_version()},
-        **told,
-    )
-
-
 def check_output_file(option: str, path: Path, suffix: str) -> None:
     """Refuse, before any work, a file that could not be written after it."""
     if path.suffix.lower() != suffix:
@@ -62,23 +39,3 @@ def check_output_file(option: str, path: Path, suffix: str) -> None:
         raise ValueError(f"The folder '{path.parent}' of {option} does not exist; make it first.")
     if not os.access(path.parent, os.W_OK):
         raise ValueError(f"The folder '{path.parent}' of {option} cannot be written to; choose another one.")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside the file and move it into place, so that nobody finds half of it."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            with writing(path):
-                file.write(content)
-                file.close()
-            Path(file.name).chmod(0o666 & ~current_umask())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-
-
-def current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> None:
     if not args.folder.is_dir():
         raise ValueError(f"'{args.folder}' is not a folder; name the one that koncord fit wrote.")
     from koncord.report.federation import headline
-    from koncord.runs.folder import PAGE, write_report
+    from koncord.report.page import write_report
+    from koncord.runs.folder import PAGE
 
     model = write_report(args.folder)
     page = str(args.folder / PAGE)

@@ -1,7 +1,7 @@
 """``koncord run``: a federation over the sites that joined."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,14 +21,12 @@ from koncord.cli.options import (
     check_estimator_options,
     names,
 )
-from koncord.cli.output import as_json, record_of
+from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
+from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
-    from koncord.model.globalmodel import GlobalModel
     from koncord.network.places import Coordinator
-    from koncord.runs.record import RunRecord
-    from koncord.session.transport import PackedLink
 
 NAME = "run"
 SUMMARY = "run a federation over the sites that joined"
@@ -49,7 +47,6 @@ examples:
   koncord run --out run --resume --without west
 """
 SETTINGS, JOURNAL, LOCK = "resume.json", "journal", "lock"
-DEFAULT_MIN_SITES, DEFAULT_TIMEOUT, DEFAULT_FIRST_TIMEOUT, DEFAULT_WAIT = 2, 120.0, 3600.0, 120.0
 LOOK_EVERY = 1.0
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
@@ -87,29 +84,29 @@ def add_parser(subparsers: Any) -> None:
         "--min-sites",
         metavar="N",
         type=int,
-        default=DEFAULT_MIN_SITES,
-        help=f"fewest sites that must answer an exchange (default: {DEFAULT_MIN_SITES})",
+        default=ServerPolicy.min_sites,
+        help=f"fewest sites that must answer an exchange (default: {ServerPolicy.min_sites})",
     )
     group.add_argument(
         "--round-timeout",
         metavar="S",
         type=float,
-        default=DEFAULT_TIMEOUT,
-        help=f"seconds to wait for a site's answer (default: {DEFAULT_TIMEOUT:g})",
+        default=ServerPolicy.round_timeout,
+        help=f"seconds to wait for a site's answer (default: {ServerPolicy.round_timeout:g})",
     )
     group.add_argument(
         "--first-timeout",
         metavar="S",
         type=float,
-        default=DEFAULT_FIRST_TIMEOUT,
-        help=f"seconds to wait for phase 1, which takes longest (default: {DEFAULT_FIRST_TIMEOUT:g})",
+        default=ServerPolicy.first_timeout,
+        help=f"seconds to wait for phase 1, which takes longest (default: {ServerPolicy.first_timeout:g})",
     )
     group.add_argument(
         "--wait",
         metavar="S",
         type=float,
-        default=DEFAULT_WAIT,
-        help=f"seconds to wait for sites to connect before the run begins (default: {DEFAULT_WAIT:g})",
+        default=ServerPolicy.wait,
+        help=f"seconds to wait for sites to connect before the run begins (default: {ServerPolicy.wait:g})",
     )
     parser.add_argument(
         "--standardize",
@@ -184,7 +181,7 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
     import json
     from secrets import token_hex
 
-    from koncord._files import write_private
+    from koncord._files import write_atomic
     from koncord.errors import KoncordError
     from koncord.runs.folder import check_folder
 
@@ -206,7 +203,7 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
         "method": {name: getattr(args, name) for name in METHOD},
     }
     target.mkdir(exist_ok=True)
-    write_private(target / SETTINGS, json.dumps(settings, indent=1).encode())
+    write_atomic(target / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
     return settings
 
 
@@ -238,24 +235,11 @@ def check_begun(folder: Path) -> None:
 @contextmanager
 def sole_run(folder: Path) -> Iterator[None]:
     """Within the block no other koncord run works in the folder; `KoncordError` if one does."""
-    import fcntl
-    import os
+    from koncord._files import locked
 
-    from koncord.errors import KoncordError
-
-    path = folder / LOCK
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
-        except BlockingIOError:
-            is_ours = False
-        if not is_ours:  # taken, or that of a run which ended this moment
-            raise KoncordError(f"Another koncord run works in '{folder}'; wait until it ends, or stop it.")
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+    busy = f"Another koncord run works in '{folder}'; wait until it ends, or stop it."
+    with locked(folder / LOCK, busy=busy, removes=True):
+        yield
 
 
 def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -265,7 +249,7 @@ def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """
     import json
 
-    from koncord._files import write_private
+    from koncord._files import write_atomic
     from koncord.errors import KoncordError
     from koncord.session.checkpoint import FileJournal
 
@@ -288,7 +272,7 @@ def leave_out(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise KoncordError(
             f"Without {', '.join(left_out)} {n_left} sites are left; --min-sites asks for {args.min_sites}."
         )
-    write_private(args.out / SETTINGS, json.dumps(settings, indent=1).encode())
+    write_atomic(args.out / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
 
 
 def check_method(args: argparse.Namespace) -> None:
@@ -302,9 +286,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     import json
     from tempfile import TemporaryDirectory
 
-    from koncord._files import write_private
-    from koncord._threads import one_thread
-    from koncord.clustering import settings_of
+    from koncord._files import write_atomic
     from koncord.errors import KoncordError
     from koncord.estimate.named import estimator_named
     from koncord.network import method as methods
@@ -312,52 +294,47 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.network.processes import say
     from koncord.network.watch import Watched
     from koncord.report.federation import as_record, as_text
-    from koncord.runs.folder import MODEL, PAGE, RECORD, write_report
+    from koncord.report.page import page
+    from koncord.runs.folder import MODEL, PAGE, write_run
+    from koncord.session import federation
     from koncord.session.checkpoint import FileJournal
-    from koncord.session.federation import run_federation
 
-    began = perf_counter()
-    aggregator = aggregator_of(args)
+    aggregator, policy = aggregator_of(args), server_policy_of(args)
     method = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
-    estimator = estimator_named(**method)
     nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
     with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
         say(f"Flower run {relay.run_id} carries run {settings['run']}")
         left_out = settings.get("left_out", {})
-        wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in left_out}, args.min_sites, args.wait)
+        wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in left_out}, policy)
         journal = FileJournal(args.out / JOURNAL)
         link = Watched(
             relay,
             nodes,
             run=settings["run"],
             method=methods.as_text(aggregator, method),
-            timeout=args.round_timeout,
-            first_timeout=args.first_timeout,
-            min_sites=args.min_sites,
+            policy=policy,
             journal=journal,
             left_out=left_out,
         )
         try:
-            with one_thread():
-                model = run_federation(
-                    link,
-                    aggregator,
-                    seed=args.seed,
-                    standardize=args.standardize,
-                    settings=settings_of(estimator, aggregator),
-                    min_support=args.min_support,
-                    common_columns=args.common_columns,
-                )
+            result = federation.run(
+                link,
+                aggregator,
+                estimator=estimator_named(**method),
+                seed=args.seed,
+                standardize=args.standardize,
+                server_policy=policy,
+                common_columns=args.common_columns,
+                **recorded(args, settings),
+            )
         except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
             if link.n_exchanges and link.n_exchanges == journal.n_kept:  # the answers were taken, and are the cause
                 settings["stopped_after"] = link.n_exchanges
-                write_private(args.out / SETTINGS, json.dumps(settings, indent=1).encode())
+                write_atomic(args.out / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
-    record = recorded(args, link, aggregator, model, settings, began=began)
-    model.save(args.out / MODEL)
-    record.save(args.out / RECORD)
-    write_report(args.out)
+    model, record = result.model, result.record
+    write_run(args.out, model, record, page(model, record))
     remove_journal(args.out)
     if args.json:
         places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
@@ -367,28 +344,15 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
 
 
-def recorded(
-    args: argparse.Namespace,
-    link: "PackedLink",
-    aggregator: Any,
-    model: "GlobalModel",
-    settings: dict[str, Any],
-    *,
-    began: float,
-) -> "RunRecord":
-    """The record of a run whose tables and labels are at the sites."""
-    return record_of(
-        link,
-        aggregator,
-        began=began,
-        started=settings["started"],
-        estimator=args.estimator,
-        aggregator=args.aggregator,
-        is_standardized=args.standardize,
-        options=options_given(args),
-        files=dict.fromkeys(model.sites, "at the site"),
-        labels_at_sites=True,
-    )
+def recorded(args: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record of a run tells whose tables and labels are at the sites."""
+    return {
+        "estimator_name": args.estimator,
+        "started": datetime.fromisoformat(settings["started"]),
+        "options": options_given(args),
+        "files": "at the site",
+        "labels_at_sites": True,
+    }
 
 
 def options_given(args: argparse.Namespace) -> dict[str, Any]:
@@ -396,17 +360,28 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     given = asked(
         args,
         ("clusters", "upsilon", "leaf_rows", "allow_disclosure", "set", "common_columns", *GIVEN),
-        unless={"min_support": 1},
+        unless={"min_support": ServerPolicy.min_support},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 
 
-def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", min_sites: int, seconds: float) -> None:
+def server_policy_of(args: argparse.Namespace) -> ServerPolicy:
+    """How the run goes, as the options say."""
+    return ServerPolicy(
+        min_sites=args.min_sites,
+        min_support=args.min_support,
+        round_timeout=args.round_timeout,
+        first_timeout=args.first_timeout,
+        wait=args.wait,
+    )
+
+
+def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", policy: ServerPolicy) -> None:
     """Wait for all sites to connect, and when the time is over go on if there are enough."""
     from koncord.errors import KoncordError
     from koncord.network.processes import say
 
-    end = perf_counter() + seconds
+    end = perf_counter() + policy.wait
     told: Sequence[str] = ()
     while True:
         connected = relay.connected(nodes)
@@ -417,11 +392,12 @@ def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", min_sites: int, s
         if not away:
             return
         if perf_counter() > end:
-            if len(nodes) - len(away) >= min_sites:
+            if len(nodes) - len(away) >= policy.min_sites:
                 say("the run begins without those that are away; they take part when they come")
                 return
             raise KoncordError(
-                f"{len(nodes) - len(away)} sites connected within {seconds:g} s; --min-sites asks for {min_sites} "
+                f"{len(nodes) - len(away)} sites connected within {policy.wait:g} s; --min-sites asks for "
+                f"{policy.min_sites} "
                 f"(away: {listed(away)})."
             )
         sleep(LOOK_EVERY)

@@ -14,7 +14,6 @@ from hashlib import sha256
 from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from time import monotonic
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -24,6 +23,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import numpy as np
 from numpy.typing import NDArray
 
+from koncord._files import write_atomic
 from koncord.data.files import is_number
 from koncord.errors import FetchError
 
@@ -236,19 +236,12 @@ def check_rows(arrays: Arrays, checksums: Mapping[str, str], source: Source) -> 
 
 
 def keep(arrays: Arrays, path: Path) -> Path:
-    """Write beside the file and move it into place, so that nobody finds half of it."""
+    """Write the archive; the file appears whole or not at all."""
     archive = BytesIO()
     np.savez_compressed(archive, allow_pickle=False, **arrays)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.write(archive.getbuffer())
-                file.close()
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_atomic(path, archive.getbuffer())
     except OSError as error:
         raise FetchError(f"it was fetched, but '{path}' cannot be written ({error.strerror})") from error
     return path

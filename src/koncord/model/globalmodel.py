@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
@@ -141,10 +141,7 @@ class GlobalModel:
         """Write the model; the file appears whole or not at all."""
         arrays = {name: np.ascontiguousarray(array) for name, array in self._arrays().items()}
         data = save(arrays, metadata={"koncord": self._header()})
-        partial = Path(f"{os.fspath(path)}.part")
-        with writing(Path(path)):
-            partial.write_bytes(data)
-        partial.replace(path)
+        write_atomic(Path(path), data)
 
     def _arrays(self) -> dict[str, FloatArray | IntArray]:
         """The arrays of the file, by name."""

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from koncord._files import write_private
+from koncord._files import write_atomic
 from koncord.errors import KoncordError
 
 VALID_FOR = timedelta(days=3650)
@@ -41,10 +41,10 @@ def write_authority(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA384())
     )
-    write_private(folder / "ca.key", private_pem(authority_key))
-    write_private(folder / "server.key", private_pem(server_key))
-    (folder / "ca.crt").write_bytes(authority.public_bytes(Encoding.PEM))
-    (folder / "server.crt").write_bytes(server.public_bytes(Encoding.PEM))
+    write_atomic(folder / "ca.key", private_pem(authority_key), private=True)
+    write_atomic(folder / "server.key", private_pem(server_key), private=True)
+    write_atomic(folder / "ca.crt", authority.public_bytes(Encoding.PEM))
+    write_atomic(folder / "server.crt", server.public_bytes(Encoding.PEM))
 
 
 def named(common_name: str) -> x509.Name:

@@ -40,7 +40,7 @@ def answer_all(state: Path) -> NoReturn:
     place = SiteFolder.load(state)
     for name in set(place.methods) & set(AGGREGATORS.outside):
         aggregator_named(name)
-    budget = place.privacy
+    budget = place.policy.budget
     if budget is not None:
         rho_of(budget.epsilon, budget.delta)  # loads OpenDP; no noise is drawn here, where all copies would share it
     while True:

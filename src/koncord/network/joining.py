@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_bytes
 
-from koncord._files import write_private
+from koncord._files import write_atomic
 from koncord.errors import KoncordError
 from koncord.network.certificates import check_not_expired, write_authority
 from koncord.network.flower.programs import SECRET, environment, supernode_command, write_supernode
@@ -37,7 +37,7 @@ def write_runtime(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     write_authority(folder, [])
-    write_private(folder / SECRET, token_bytes(SECRET_BYTES))
+    write_atomic(folder / SECRET, token_bytes(SECRET_BYTES), private=True)
 
 
 def keep_connected(

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
-from koncord._files import write_private
+from koncord._files import write_atomic
 from koncord.errors import KoncordError
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
@@ -75,7 +75,7 @@ class Coordinator:
 
     def add_site(self, site: str, node: int | None) -> None:
         entry = {"format": SITE_FORMAT, "version": VERSION, "site": site, "node": node}
-        write_private(self.folder / "sites" / f"{site}.json", json.dumps(entry).encode())
+        write_atomic(self.folder / "sites" / f"{site}.json", json.dumps(entry).encode(), private=True)
 
     def create(self) -> None:
         """Make the folder with its certificates; the settings come last, so that half a folder is none."""
@@ -92,7 +92,7 @@ class Coordinator:
             "version": VERSION,
             **{name: value for name, value in asdict(self).items() if name != "folder"},
         }
-        write_private(self.folder / "settings.json", json.dumps(settings, indent=1).encode())
+        write_atomic(self.folder / "settings.json", json.dumps(settings, indent=1).encode(), private=True)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -119,7 +119,7 @@ class Invitation:
 
     def save(self, path: Path) -> None:
         content = {"format": INVITE_FORMAT, "version": VERSION, **asdict(self)}
-        write_private(path, json.dumps(content, indent=1).encode())
+        write_atomic(path, json.dumps(content, indent=1).encode(), private=True)
 
     @classmethod
     def load(cls, path: Path) -> Self:

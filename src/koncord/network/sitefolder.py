@@ -6,7 +6,6 @@ the invitation, and for every run ``runs/RUN/``: what the site needs to go on, a
 the site took part in. Nobody else may enter the folder.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from koncord._files import write_private, writing
+from koncord._files import atomic_file, locked, write_atomic
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.private import check_private_form
@@ -34,6 +33,7 @@ from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_r
 from koncord.protocol.wire import unpack
 from koncord.runs.assignments import as_csv, assign
 from koncord.session.checkpoint import SiteMemory
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray
 
@@ -50,21 +50,18 @@ class SiteFolder:
     name: str
     columns: tuple[str, ...]
     digest: str  # of the table
-    min_report: int
-    allows_disclosure: bool
     ledgers: str  # folder of the ledger
-    privacy: Budget | None = None  # of every run
-    max_runs: int | None = None  # that it takes part in
-    methods: tuple[str, ...] = ()  # aggregators that it takes part in, and estimators of other packages that it runs
-    max_rounds: int | None = None  # of any of these; None: as many as each has unless told otherwise
+    policy: SitePolicy
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Aggregators that the site takes part in, and estimators of other packages that it runs."""
+        usual = usual_methods(with_rows=self.policy.allows_disclosure)
+        return usual if self.policy.methods is None else self.policy.methods
 
     @property
     def ledger(self) -> Path:
         return ledger_file(Path(self.ledgers), self.name)
-
-    def most_rounds(self, kind: type[Aggregator]) -> int:
-        """Rounds that a run with this aggregator may have."""
-        return kind().most_rounds() if self.max_rounds is None else self.max_rounds
 
     def spent(self) -> dict[str, float]:
         """Epsilon of each run within a privacy budget, as the ledger has it."""
@@ -77,14 +74,9 @@ class SiteFolder:
         invitation: Invitation,
         X: FloatArray,
         columns: tuple[str, ...],
+        policy: SitePolicy,
         *,
-        min_report: int,
-        allows_disclosure: bool,
         ledgers: Path | None = None,
-        privacy: Budget | None = None,
-        max_runs: int | None = None,
-        methods: Sequence[str] | None = None,
-        max_rounds: int | None = None,
         may_weaken: bool = True,
     ) -> Self:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`.
@@ -92,18 +84,15 @@ class SiteFolder:
         Unless it `may_weaken`, nothing is written over the files of a site with stronger limits: `NotAllowed` says what
         would become weaker. Whoever calls this is the folder's `sole_owner`.
         """
+        usual = usual_methods(with_rows=policy.allows_disclosure)
+        methods = tuple(sorted(set(policy.methods))) if policy.methods else usual
         made = cls(
             folder=folder.resolve(),
             name=invitation.site,
             columns=columns,
             digest=table_digest(X, columns),
-            min_report=min_report,
-            allows_disclosure=allows_disclosure,
             ledgers=str((ledgers or folder).resolve()),
-            privacy=privacy,
-            max_runs=max_runs,
-            methods=tuple(sorted(set(methods))) if methods else usual_methods(with_rows=allows_disclosure),
-            max_rounds=max_rounds,
+            policy=replace(policy, methods=methods),  # by name: what is usual may change with koncord
         )
         if not may_weaken and (folder / "site.json").exists():
             check_no_weaker(cls.load(folder), made)
@@ -112,25 +101,45 @@ class SiteFolder:
             ledgers.mkdir(exist_ok=True)
         folder.chmod(0o700)
         (folder / "runs").mkdir(exist_ok=True)
-        write_private(folder / "key", invitation.key.encode())
-        write_private(folder / "ca.crt", invitation.authority.encode())
-        partial = folder / ".table.npy"
-        opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with writing(folder / "table.npy"), os.fdopen(opened, "wb") as file:
+        write_atomic(folder / "key", invitation.key.encode(), private=True)
+        write_atomic(folder / "ca.crt", invitation.authority.encode(), private=True)
+        with atomic_file(folder / "table.npy", private=True) as file:
             np.save(file, X, allow_pickle=False)
-        partial.replace(folder / "table.npy")
-        content = {name: value for name, value in asdict(made).items() if name != "folder"}
-        write_private(folder / "site.json", json.dumps(content, indent=1).encode())
+        write_atomic(folder / "site.json", json.dumps(made.content(), indent=1).encode(), private=True)
         return made
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         content = json.loads((folder / "site.json").read_text(encoding="utf-8"))
-        content["columns"] = tuple(content["columns"])
-        content["privacy"] = None if content["privacy"] is None else Budget(**content["privacy"])
-        usual = usual_methods(with_rows=content["allows_disclosure"])
-        content["methods"] = tuple(content.get("methods", usual))  # a folder of before there was a list has none
-        return cls(folder=folder, **content)
+        methods = content.get("methods")  # a folder of before there was a list has none
+        return cls(
+            folder=folder,
+            name=content["name"],
+            columns=tuple(content["columns"]),
+            digest=content["digest"],
+            ledgers=content["ledgers"],
+            policy=SitePolicy(
+                min_report=content["min_report"],
+                budget=None if content["privacy"] is None else Budget(**content["privacy"]),
+                methods=None if methods is None else tuple(methods),
+                max_rounds=content.get("max_rounds"),
+                max_runs=content.get("max_runs"),
+                allows_disclosure=content["allows_disclosure"],
+            ),
+        )
+
+    def content(self) -> dict[str, Any]:
+        """What ``site.json`` holds."""
+        limits = asdict(self.policy)
+        budget = limits.pop("budget")
+        return {
+            "name": self.name,
+            "columns": self.columns,
+            "digest": self.digest,
+            "ledgers": self.ledgers,
+            "privacy": budget,
+            **limits,
+        }
 
     def run_folder(self, run: str) -> Path:
         if not RUN_NAME.fullmatch(run):
@@ -156,20 +165,21 @@ def check_no_weaker(before: SiteFolder, after: SiteFolder) -> None:
 
 def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
     """What the owner promised before and would not promise any more, in words."""
-    if after.min_report < before.min_report:
-        yield f"the floor would fall from {before.min_report} rows to {after.min_report}"
-    if before.privacy is not None and after.privacy is None:
-        yield f"the privacy budget (epsilon {before.privacy.epsilon:g}, delta {before.privacy.delta:g}) would be gone"
-    elif before.privacy is not None and after.privacy is not None:
+    old, new = before.policy, after.policy
+    if new.min_report < old.min_report:
+        yield f"the floor would fall from {old.min_report} rows to {new.min_report}"
+    if old.budget is not None and new.budget is None:
+        yield f"the privacy budget (epsilon {old.budget.epsilon:g}, delta {old.budget.delta:g}) would be gone"
+    elif old.budget is not None and new.budget is not None:
         for name in ("epsilon", "delta"):
-            was, would_be = getattr(before.privacy, name), getattr(after.privacy, name)
+            was, would_be = getattr(old.budget, name), getattr(new.budget, name)
             if would_be > was:
                 yield f"{name} would rise from {was:g} to {would_be:g}"
-    if before.max_runs is not None and after.max_runs is None:
-        yield f"runs would no longer be limited to {before.max_runs}"
-    elif before.max_runs is not None and after.max_runs is not None and after.max_runs > before.max_runs:
-        yield f"runs would be limited to {after.max_runs} instead of {before.max_runs}"
-    if after.allows_disclosure and not before.allows_disclosure:
+    if old.max_runs is not None and new.max_runs is None:
+        yield f"runs would no longer be limited to {old.max_runs}"
+    elif old.max_runs is not None and new.max_runs is not None and new.max_runs > old.max_runs:
+        yield f"runs would be limited to {new.max_runs} instead of {old.max_runs}"
+    if new.allows_disclosure and not old.allows_disclosure:
         yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"
     more = newly(before, after, with_rows=False)
     if more:
@@ -178,7 +188,7 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
         if name not in AGGREGATORS:  # an estimator, or of a package that is no longer installed
             continue
         kind = aggregator_named(name)
-        was, would_be = before.most_rounds(kind), after.most_rounds(kind)
+        was, would_be = old.most_rounds(kind), new.most_rounds(kind)
         if would_be > was and kind().most_rounds() > 1:  # a method of one round has no more
             yield f"{name} would have {would_be} rounds instead of {was}"
 
@@ -210,16 +220,15 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
                 place.columns,
                 estimator=estimator,
                 aggregator=aggregator,
-                min_report=place.min_report,
+                policy=place.policy,
                 ledger=ledger,
-                privacy=place.privacy,
             )
-            identity = {"table": place.digest, "method": method, "min_report": place.min_report}
+            identity = {"table": place.digest, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
         if site.guard.is_over and not (own / "labels.csv").exists():
             write_labels(own, site, messages[-1])
-    return answered.replies, told_seconds(answered.seconds, place.privacy)
+    return answered.replies, told_seconds(answered.seconds, place.policy.budget)
 
 
 @contextmanager
@@ -244,17 +253,17 @@ def asked_method(place: SiteFolder, method: str) -> tuple[Aggregator, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnknownMethod(f"site {place.name!r} was asked for a method it does not know ({error}).") from error
     kind = type(aggregator)
-    if sends_rows(kind) and not place.allows_disclosure:
+    if sends_rows(kind) and not place.policy.allows_disclosure:
         raise DisclosureRefused(
             f"{kind.name} sends every row; site {place.name!r} joined without --allow-disclosure and does not."
         )
-    if place.privacy is not None:
+    if place.policy.budget is not None:
         check_private_form(kind)
     if kind.name not in place.methods:
         raise NotAllowed(
             f"site {place.name!r} was asked for {kind.name}; its owner allows {', '.join(place.methods)} (--methods)."
         )
-    asked, most = aggregator.most_rounds(), place.most_rounds(kind)
+    asked, most = aggregator.most_rounds(), place.policy.most_rounds(kind)
     if asked > most:
         raise NotAllowed(
             f"site {place.name!r} was asked for {asked} rounds of {kind.name}; its owner allows {most} (--max-rounds)."
@@ -275,10 +284,11 @@ def note_run(place: SiteFolder, run: str) -> None:
             if not own.is_dir():
                 raise NotAllowed(f"site {place.name!r} has ended its part in run {run}: its folder is gone.")
             return
-        if place.max_runs is not None and len(noted) >= place.max_runs:
+        max_runs = place.policy.max_runs
+        if max_runs is not None and len(noted) >= max_runs:
             raise NotAllowed(
                 f"site {place.name!r} has taken part in {len(noted)} runs; its owner allows no more than "
-                f"{place.max_runs} (--max-runs)."
+                f"{max_runs} (--max-runs)."
             )
         own.mkdir(exist_ok=True)  # before it is noted: a site killed in between goes on
         file.write(f"{run}\n")
@@ -307,24 +317,12 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")
-    write_private(folder / "labels.csv", as_csv(found).encode())
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Within the block no other process is; it waits its turn."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    write_atomic(folder / "labels.csv", as_csv(found).encode(), private=True)
 
 
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
     """Within the block no other koncord join uses the folder, made if it is not there; `KoncordError` if one does."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    with (folder / "joined").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KoncordError(f"Another koncord join uses the state folder '{folder}'.") from None
+    with locked(folder / "joined", busy=f"Another koncord join uses the state folder '{folder}'."):
         yield

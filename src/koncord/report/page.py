@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.choice import choice
@@ -55,6 +55,7 @@ from koncord.report.markup import (
 )
 from koncord.report.parametermap import color, parameter_map, plane_of
 from koncord.report.style import CSS
+from koncord.runs.folder import PAGE, read_run
 from koncord.runs.record import RunRecord
 
 # The darkest shade of a cell: text on it keeps its contrast, light and dark.
@@ -80,10 +81,14 @@ HEADINGS = {
 
 def write_page(path: Path, model: GlobalModel, record: RunRecord) -> None:
     """Write the page; the file appears whole or not at all."""
-    partial = path.with_name(f"{path.name}.part")
-    with writing(path):
-        partial.write_text(page(model, record), encoding="utf-8", newline="\n")
-    partial.replace(path)
+    write_atomic(path, page(model, record).encode())
+
+
+def write_report(folder: Path) -> GlobalModel:
+    """Write the page from the files of a run alone, and return its model."""
+    model, record = read_run(folder)
+    write_page(folder / PAGE, model, record)
+    return model
 
 
 def page(model: GlobalModel, record: RunRecord) -> str:
@@ -693,15 +698,21 @@ def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
             else "here, each in its own units."
         ),
         "What leaves a site": what_leaves(model, record),
-        "Labels": (
-            f"The labels of the rows are at the sites{that_answered(model)}, a file each"
-            if record.labels_at_sites
-            else "Beside this page, the folder of the run holds one file of labels a site"
-        )
-        + ": the cluster of every row, its distance to the center, and the next nearest cluster. A row with two nearly "
-        "equal distances lies between two clusters.",
+        "Labels": where_labels_are(model, record),
     }
     return [definitions(list(terms.items()), class_="terms")]
+
+
+def where_labels_are(model: GlobalModel, record: RunRecord) -> str:
+    if record.labels_in_memory:
+        return f"The attribute {tag('code', 'labels_')} of the fitted object holds the cluster of every row, by site."
+    where = "Beside this page, the folder of the run holds one file of labels a site"
+    if record.labels_at_sites:
+        where = f"The labels of the rows are at the sites{that_answered(model)}, a file each"
+    return (
+        f"{where}: the cluster of every row, its distance to the center, and the next nearest cluster. A row with two "
+        "nearly equal distances lies between two clusters."
+    )
 
 
 def that_answered(model: GlobalModel) -> str:
@@ -743,7 +754,7 @@ def what_leaves(model: GlobalModel, record: RunRecord) -> str:
 
 
 def how_found(model: GlobalModel, record: RunRecord) -> str:
-    asked = record.options.get("--clusters")
+    asked = record.options.get("--clusters") if record.clusters_given is None else record.clusters_given
     if asked is None:
         return "nobody was told this number"
     if record.aggregator == "afcl":

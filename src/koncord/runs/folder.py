@@ -7,9 +7,8 @@ from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord.model.globalmodel import GlobalModel
-from koncord.report.page import write_page
 from koncord.runs.assignments import as_csv, assign
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
@@ -17,22 +16,41 @@ from koncord.types import FloatArray
 MODEL, RECORD, PAGE, LABELS = "model.koncord", "run.json", "report.html", "labels"
 
 
-def write_run(folder: Path, model: GlobalModel, record: RunRecord, tables: Mapping[str, FloatArray]) -> None:
-    """Write model, record, page and labels into an empty folder; `tables` have the model's columns in its order."""
+def write_run(
+    folder: Path, model: GlobalModel, record: RunRecord, page: str, tables: Mapping[str, FloatArray] | None = None
+) -> None:
+    """Write the files of a run into a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        It exists. Files of a run that is resumed are replaced.
+    model : GlobalModel
+        The model that was found.
+    record : RunRecord
+        How it was found.
+    page : str
+        The report, as HTML.
+    tables : mapping of str to array (n_samples, n_features), default None
+        The rows of each site, with the model's columns in its order: their labels are written too. None where the
+        tables are not here.
+    """
     model.save(folder / MODEL)
     record.save(folder / RECORD)
+    if tables is not None:
+        write_site_labels(folder, model, tables)
+    write_atomic(folder / PAGE, page.encode())
+
+
+def write_site_labels(folder: Path, model: GlobalModel, tables: Mapping[str, FloatArray]) -> None:
     (folder / LABELS).mkdir()
     for site, X in tables.items():
-        with writing(labels_file(folder, site)):
-            labels_file(folder, site).write_text(as_csv(assign(model, X)), encoding="utf-8", newline="\n")
-    write_report(folder)
+        write_atomic(labels_file(folder, site), as_csv(assign(model, X)).encode())
 
 
-def write_report(folder: Path) -> GlobalModel:
-    """Write the page from the files of a run alone, and return its model."""
-    model = GlobalModel.load(folder / MODEL)
-    write_page(folder / PAGE, model, RunRecord.load(folder / RECORD))
-    return model
+def read_run(folder: Path) -> tuple[GlobalModel, RunRecord]:
+    """Model and record of a finished run."""
+    return GlobalModel.load(folder / MODEL), RunRecord.load(folder / RECORD)
 
 
 def labels_file(folder: Path, site: str) -> Path:

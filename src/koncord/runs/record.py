@@ -4,15 +4,17 @@ File format (version 1): a JSON object with ``format``, ``version`` and the fiel
 """
 
 import json
-from collections.abc import Mapping
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord.errors import KoncordError
 from koncord.protocol.departures import Departure
 from koncord.protocol.schema import Sent
+from koncord.protocol.setup import SENDS
 
 FORMAT = "koncord-run"
 VERSION = 1
@@ -43,12 +45,36 @@ class RunRecord:
     departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
+    clusters_given: int | None = None  # clusters, or at most so many, that the aggregator was given
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
+    labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
+
+    @classmethod
+    def of_run(cls, *, sends: tuple[Sent, ...], departures: Sequence[Departure], seconds: float, **asked: Any) -> Self:
+        """The record of a run that has just ended here.
+
+        Parameters
+        ----------
+        sends : tuple of Sent
+            What the aggregator declares; what every run sends comes before it.
+        departures : sequence of Departure
+            Every message that left a site.
+        seconds : float
+            How long the run took.
+        **asked
+            The other fields.
+        """
+        return cls(
+            sends=(*SENDS, *sends),
+            departures=tuple(departures),
+            seconds=round(seconds, 6),
+            versions={"python": platform.python_version()},
+            **asked,
+        )
 
     def save(self, path: Path) -> None:
         record = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        with writing(path):
-            path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_atomic(path, f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -10,7 +10,6 @@ Both are safetensors files, written beside their place, flushed to the disk and 
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from koncord._files import writing
+from koncord._files import write_atomic
 from koncord.aggregate.base import Aggregator, step_types
 from koncord.aggregate.private import Known
 from koncord.errors import CheckpointError, MessageError
@@ -30,9 +29,6 @@ from koncord.protocol.wire import pack, unpack
 from koncord.session.site import Site
 from koncord.session.transport import LEFT_OUT, Carried
 from koncord.types import LocalEstimate
-
-OWNER_ONLY = 0o600
-
 
 # --- the coordinator ---
 
@@ -249,17 +245,7 @@ def write_blobs(path: Path, header: Mapping[str, Any], blobs: Mapping[str, bytes
     """A file of named bytes and a header of JSON values, readable by its owner only; on the disk when this returns."""
     arrays = {name: np.frombuffer(blob, dtype=np.uint8) for name, blob in blobs.items()}
     data = save(arrays, metadata={"koncord": json.dumps(header)})
-    partial = path.with_name(f".{path.name}.part")
-    with writing(path), os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename too
-    finally:
-        os.close(folder)
+    write_atomic(path, data, private=True, durable=True)
 
 
 def read_blobs(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:

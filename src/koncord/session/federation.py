@@ -1,16 +1,22 @@
-"""A federation from end to end: both phases over any link, and the model that comes of it."""
+"""A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from koncord._progress import part, report
-from koncord.aggregate.base import Outcome
+from koncord._threads import one_thread
+from koncord.aggregate.base import Aggregator, Outcome
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol import setup
+from koncord.protocol.departures import Departure
+from koncord.runs.record import RunRecord
+from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.roster import Roster
 from koncord.session.rounds import Asked, run_rounds
 from koncord.session.site import Site, client_stream
@@ -18,6 +24,109 @@ from koncord.session.transport import PackedLink
 from koncord.types import FloatArray, IntArray
 
 SERVER = ""  # no site has an empty name, so this stream belongs to the server alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run leaves: the model, and the record of how it came about."""
+
+    model: GlobalModel
+    record: RunRecord
+
+    @property
+    def ledger(self) -> tuple[Departure, ...]:
+        """Every message that left a site, in order."""
+        return self.record.departures
+
+
+def run(
+    link: PackedLink,
+    aggregator: Aggregator,
+    *,
+    estimator: Any,
+    seed: int,
+    standardize: bool,
+    site_policy: SitePolicy | None = None,
+    server_policy: ServerPolicy | None = None,
+    common_columns: bool = False,
+    estimator_name: str | None = None,
+    started: datetime | None = None,
+    options: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | str = "",
+    labels_at_sites: bool = False,
+    labels_in_memory: bool = False,
+) -> RunResult:
+    """Both phases over any link, in one thread, and the record of the run.
+
+    Parameters
+    ----------
+    link : PackedLink
+        The sites, in this process or over a network; each has its own estimator and takes the aggregator's steps.
+    aggregator : Aggregator
+        Phase 2.
+    estimator : estimator
+        Phase 1, as the model and the report name it.
+    seed : int
+        Of all random streams.
+    standardize : bool
+        Bring every column to mean 0 and variance 1 over all sites.
+    site_policy : SitePolicy, default None
+        What may leave every site; None where each site has a policy of its own, which the server does not know.
+    server_policy : ServerPolicy, default None
+        How many sites a cluster needs; the quorum and the timeouts are the link's. None is `ServerPolicy()`.
+    common_columns : bool, default False
+        Use the columns that all sites have and leave out the others.
+    estimator_name : str, default None
+        The estimator's name in a sentence; None takes the name of its class.
+    started : datetime, default None
+        When the run began; None is now.
+    options : mapping of str to value, default None
+        What else was asked for, by the name it was asked by: kept in the record.
+    files : mapping of str to str, or str, default ""
+        Where each site's table is, or one word for all sites.
+    labels_at_sites, labels_in_memory : bool, default False
+        Where the labels are, if not in the folder of the run.
+
+    Returns
+    -------
+    RunResult
+        The model, the record, and the ledger of all that left the sites.
+    """
+    began = perf_counter()
+    started = started or datetime.now(UTC)
+    with one_thread():
+        model = run_federation(
+            link,
+            aggregator,
+            seed=seed,
+            standardize=standardize,
+            settings={"estimator": repr(estimator), "aggregator": repr(aggregator)},
+            min_report=None if site_policy is None else site_policy.min_report,
+            min_support=(server_policy or ServerPolicy()).min_support,
+            common_columns=common_columns,
+        )
+    record = RunRecord.of_run(
+        sends=aggregator.sends,
+        departures=link.departures,
+        seconds=perf_counter() - began,
+        started=started.isoformat(timespec="seconds"),
+        estimator=estimator_name or type(estimator).__name__,
+        aggregator=aggregator.name,
+        is_standardized=standardize,
+        options=options or {},
+        files=dict.fromkeys(model.sites, files) if isinstance(files, str) else files,
+        clusters_given=clusters_given(aggregator),
+        labels_at_sites=labels_at_sites,
+        labels_in_memory=labels_in_memory,
+    )
+    return RunResult(model=model, record=record)
+
+
+def clusters_given(aggregator: Aggregator) -> int | None:
+    """The number of clusters, or an upper bound of it, that an aggregator was given; None where it finds it alone."""
+    given = aggregator.get_params(deep=False)
+    numbers = [given[name] for name in ("n_clusters", "n_seeds") if given.get(name) is not None]
+    return int(numbers[0]) if numbers else None
 
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:

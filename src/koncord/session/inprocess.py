@@ -1,13 +1,20 @@
 """All clients in one process. Every message is packed and unpacked, so one that cannot travel fails here too."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from koncord._progress import part
+from koncord.aggregate.base import Aggregator
+from koncord.estimate.known import KnownCounts
 from koncord.protocol.departures import Departure
+from koncord.protocol.ledger import Ledger, ledger_file
+from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.transport import Carried, Journal, PackedLink
+from koncord.types import FloatArray
 
-__all__ = ["Departure", "InProcess"]
+__all__ = ["Departure", "InProcess", "in_process"]
 
 
 class InProcess(PackedLink):
@@ -24,3 +31,47 @@ class InProcess(PackedLink):
             with part(at / len(down), (at + 1) / len(down), client):
                 replies[client], seconds[client] = self.sites[client].answer_all(messages)
         return Carried(replies=replies, seconds=seconds)
+
+
+def in_process(
+    tables: Mapping[str, tuple[FloatArray, tuple[str, ...]]],
+    *,
+    estimator: Any,
+    aggregator: Aggregator,
+    policy: SitePolicy | None = None,
+    ledgers: Path | None = None,
+    run: str = "",
+) -> InProcess:
+    """Link to the sites of some tables, all with the same method and the same limits.
+
+    Parameters
+    ----------
+    tables : mapping of str to (array (n_samples, n_features), tuple of str)
+        Rows and column names of each site, by its name.
+    estimator : estimator
+        Phase 1, the same at every site; `KnownCounts` gives each site its own count.
+    aggregator : Aggregator
+        Phase 2.
+    policy : SitePolicy, default None
+        What may leave every site; None is `SitePolicy()`.
+    ledgers : Path, default None
+        Folder in which every site appends to a ledger of its own; made if it is not there.
+    run : str, default ""
+        Name of the run in the ledgers.
+    """
+    if ledgers is not None:
+        ledgers.mkdir(parents=True, exist_ok=True)
+    return InProcess(
+        [
+            Site(
+                name,
+                X,
+                columns,
+                estimator=estimator.for_client(name, at) if isinstance(estimator, KnownCounts) else estimator,
+                aggregator=aggregator,
+                policy=policy,
+                ledger=None if ledgers is None else Ledger(ledger_file(ledgers, name), run=run, site=name),
+            )
+            for at, (name, (X, columns)) in enumerate(tables.items())
+        ]
+    )

@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from koncord._random import draw_seed
-from koncord._validation import LARGEST_VALUE, check_count
+from koncord._validation import LARGEST_VALUE
 from koncord.aggregate.base import Aggregator, Local, sends_rows
 from koncord.aggregate.private import Known, PrivateClient, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
-from koncord.privacy.budget import Budget
 from koncord.protocol import setup
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from koncord.protocol.ledger import Ledger
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
+from koncord.session.policy import SitePolicy
 from koncord.types import FloatArray, LocalEstimate
 
 
@@ -35,11 +34,8 @@ class Site:
     columns : names of the columns
     estimator : phase-1 estimator, cloned before it is fitted
     aggregator : class or instance whose client steps this site will take
-    min_report : rows that every mean, sum and count this site sends stands for at least; what stands for fewer is
-        withheld, and a site with fewer rows sends the names of its columns only. 1 withholds nothing
+    policy : what the site's owner lets leave it: the floor and the privacy budget are kept here
     ledger : where every message is noted before it leaves, or None
-    privacy : budget that everything this site sends in the run keeps to, or None; with one, phase 1 is left out and
-        the run is not repeated by its seed (see docs/privacy.md)
     """
 
     def __init__(
@@ -50,14 +46,14 @@ class Site:
         *,
         estimator: Any,
         aggregator: Aggregator | type[Aggregator],
-        min_report: int = DEFAULT_MIN_REPORT,
+        policy: SitePolicy | None = None,
         ledger: Ledger | None = None,
-        privacy: Budget | None = None,
     ) -> None:
-        self.min_report = check_count("min_report", min_report, owner=f"site {name!r}")
-        if min_report > 1 and sends_rows(aggregator):
+        self.policy = SitePolicy() if policy is None else policy
+        self.min_report = self.policy.min_report
+        if self.min_report > 1 and sends_rows(aggregator):
             raise DisclosureRefused(
-                f"{aggregator.name} sends rows, which a site that reports no fewer than {min_report} does not: "
+                f"{aggregator.name} sends rows, which a site that reports no fewer than {self.min_report} does not: "
                 "rows leave only with min_report=1 and allow_disclosure=True."
             )
         self.name = name
@@ -72,8 +68,8 @@ class Site:
         self.guard = QuestionGuard(name, aggregator)
         self.ledger = ledger
         self.private: PrivateClient | None = None
-        if privacy is not None:
-            self.private = private_client(name, X, columns, privacy, aggregator, min_report=self.min_report)
+        if self.policy.budget is not None:
+            self.private = private_client(name, X, columns, self.policy.budget, aggregator, min_report=self.min_report)
 
     def answer(self, data: bytes) -> bytes:
         """The reply to one message of the server; `MessageError` if it is not one this site takes.

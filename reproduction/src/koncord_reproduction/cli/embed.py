@@ -6,9 +6,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from koncord._files import write_atomic
 from koncord._progress import reporting
 from koncord.cli.options import seed
-from koncord.cli.output import as_json, check_output_file, write_whole
+from koncord.cli.output import as_json, check_output_file
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
             fit_rows=args.fit_rows,
         )
         seconds = perf_counter() - started
-        write_whole(args.out, as_npz(found, y))
+        write_atomic(args.out, as_npz(found, y))
     if args.json:
         record = {**found.meta, "n_active": found.n_active, "has_labels": y is not None, "out": str(args.out)}
         print(as_json({**record, "seconds": round(seconds, 3)}))

@@ -13,6 +13,7 @@ from koncord.errors import KoncordError
 from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.flower.programs import SUPERLINK, call, write_app
 from koncord.protocol.setup import Prepare
+from koncord.session.policy import ServerPolicy
 from koncord.session.rounds import Asked
 from koncord.session.transport import Carried, Journal, PackedLink, set_aside_for
 
@@ -28,8 +29,7 @@ class FlowerLink(PackedLink):
     nodes : Flower's number of every site, by its name; None for one without a key, which is asked for its name
     run : name of the run, the same when it is resumed
     method : what the sites are told of estimator and aggregator, as JSON
-    timeout : seconds an exchange waits for a site
-    first_timeout : seconds it waits when phase 1 is among what the sites are asked
+    policy : quorum and timeouts
     left_out : sites that are not asked any more, each with the last exchange it was asked in
     """
 
@@ -40,21 +40,19 @@ class FlowerLink(PackedLink):
         *,
         run: str,
         method: str,
-        timeout: float,
-        first_timeout: float,
-        min_sites: int,
+        policy: ServerPolicy,
         journal: Journal,
         left_out: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__(list(nodes), min_sites=min_sites, journal=journal, left_out=left_out)
+        super().__init__(list(nodes), min_sites=policy.min_sites, journal=journal, left_out=left_out)
         self.relay, self.nodes, self.run, self.method = relay, dict(nodes), run, method
-        self.timeout, self.first_timeout = timeout, first_timeout
-        self._waits = timeout
+        self.policy = policy
+        self._waits = policy.round_timeout
 
     def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
         # One site that comes late does its phase 1 while the others go on.
         n_prepared = sum(isinstance(message, Prepare) for each in asked for message in each.down.values())
-        self._waits = self.first_timeout if n_prepared >= self.min_sites else self.timeout
+        self._waits = self.policy.first_timeout if n_prepared >= self.min_sites else self.policy.round_timeout
         return super().exchange_all(asked)
 
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:

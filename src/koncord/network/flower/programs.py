@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from koncord._files import write_atomic
 from koncord.errors import KoncordError, MissingExtra
 
 SUPERLINK = "koncord"  # the name of the connection in Flower's configuration
@@ -107,9 +108,7 @@ def supernode_command(*, address: str, site: str, credentials: Path | None, port
 
 def write_supernode(runtime: Path, *, address: str, pid: int) -> None:
     """Tell the client at which address and in which process the SuperNode is now."""
-    partial = runtime / f".{SUPERNODE}"
-    partial.write_text(json.dumps({"address": address, "pid": pid}), encoding="utf-8")
-    partial.replace(runtime / SUPERNODE)
+    write_atomic(runtime / SUPERNODE, json.dumps({"address": address, "pid": pid}).encode())
 
 
 def write_app(folder: Path) -> Path:
