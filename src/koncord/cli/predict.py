@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 NAME = "predict"
 SUMMARY = "global labels for a table, by a model that fit has left"
 DESCRIPTION = """\
-Give every row of a table the global cluster with the nearest center: rows of a site that took part, or of a new one.
+Give every row of a table its global cluster, the most likely one or, where a model has centers only, that of the
+nearest center: rows of a site that took part, or of a new one.
 
 MODEL is a model file or the folder of a run. The columns of FILE are matched by name, others are not read; those of an
 array without names are taken in order if their number fits. Rows count from 1, clusters from 0.

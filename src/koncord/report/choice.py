@@ -46,6 +46,16 @@ def summary(made: Told, *, is_all_believed: bool = True) -> str:
     )
     if chosen["n_clusters"] == 1:
         return told + "None is clearly more separated or more compact than that, so there is one cluster."
+    if made.get("stands_apart"):
+        told += (
+            f"{chosen['n_clusters']} clusters stand apart from each other: each is at least "
+            f"{fixed(chosen['least_apart'], 1)} from its nearest, measured on the line that tells the two apart, in "
+            "units of both spreads. Two halves of one Gaussian would be 1.3 apart, halves of any cloud with a single "
+            "peak at most 1.7."
+        )
+        if runner_up is not None and runner_up["n_clusters"] > 1:
+            told += f" With {runner_up['n_clusters']} clusters, the least is {fixed(runner_up['least_apart'], 1)}."
+        return told
     told += (
         f"{chosen['n_clusters']} clusters are the fewest that are nearly as separated as any and nearly as compact as "
         f"any of these: their silhouette is {fixed(chosen['separation'], 3)} above that of the Gaussian, their gap "

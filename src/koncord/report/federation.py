@@ -196,7 +196,8 @@ def about_empty(model: GlobalModel) -> str | None:
     if not empty:
         return None
     what = "No row of any site is" if is_exact(model) else "No site told of rows"
-    return f"{what} nearest to the center of cluster {', '.join(empty)}."
+    where = "nearest to the center of" if model.gaussians is None else "most likely of"
+    return f"{what} {where} cluster {', '.join(empty)}."
 
 
 def about_silent(model: GlobalModel) -> str | None:

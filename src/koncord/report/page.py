@@ -682,7 +682,7 @@ def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
         cells = ", or, at a site with a privacy budget, how many cells of rows stand out from the noise"
     terms = {
         "Cluster, center": "A cluster is a group of rows that lie together, over all sites. Its center is one point "
-        "that stands for it, and a row belongs to the cluster with the nearest center. The number of a cluster is a "
+        f"that stands for it, and a row belongs to the cluster {belonging(model)}. The number of a cluster is a "
         "name only: 0 is not less than 1.",
         "Component, local k": "What one site sees on its own: the groups among its own rows. The local k is how many "
         f"it found{cells}. {what_makes_a_cluster(model)}".strip(),
@@ -696,11 +696,17 @@ def how_to_read(model: GlobalModel, record: RunRecord) -> list[str]:
             "each has variance 1 by the sums that sites sent."
             if record.is_standardized
             else "here, each in its own units."
-        ),
+        )
+        + ("" if model.gaussians is None else " The distance of a row to a cluster is in units of its spread there."),
         "What leaves a site": what_leaves(model, record),
         "Labels": where_labels_are(model, record),
     }
     return [definitions(list(terms.items()), class_="terms")]
+
+
+def belonging(model: GlobalModel) -> str:
+    """Which cluster a row belongs to."""
+    return "with the nearest center" if model.gaussians is None else "that it is most likely of, by size and shape"
 
 
 def where_labels_are(model: GlobalModel, record: RunRecord) -> str:
@@ -710,8 +716,8 @@ def where_labels_are(model: GlobalModel, record: RunRecord) -> str:
     if record.labels_at_sites:
         where = f"The labels of the rows are at the sites{that_answered(model)}, a file each"
     return (
-        f"{where}: the cluster of every row, its distance to the center, and the next nearest cluster. A row with two "
-        "nearly equal distances lies between two clusters."
+        f"{where}: the cluster of every row, its distance to the center, and the cluster that comes next. A row with "
+        "two nearly equal distances lies between two clusters."
     )
 
 

@@ -350,6 +350,7 @@ def told(choice: Choice) -> dict[str, Any]:
         "candidates": [asdict(each) for each in choice.candidates],
         "separation_by_chance": choice.separation_by_chance,
         "gap_by_chance": choice.gap_by_chance,
+        "stands_apart": choice.stands_apart,
     }
 
 

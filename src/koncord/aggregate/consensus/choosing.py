@@ -107,6 +107,7 @@ class Choice:
     is_structured: bool = False  # whether the leaves show more than draws of one Gaussian do
     times_chance: float = 0.0  # how many times what chance gives one Gaussian
     scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
+    stands_apart: bool = False  # whether it was chosen because its clusters stand apart
 
 
 class Judged(NamedTuple):
@@ -162,6 +163,7 @@ def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clus
         is_structured=is_structured,
         times_chance=times_chance(first.regular, first.null),
         scales=look.scales,
+        stands_apart=chosen is most_apart(look.candidates),
     )
 
 
