@@ -99,10 +99,16 @@ def test_labels_come_in_row_order_with_distance_and_runner_up_on_the_scaled_colu
     assert list(rows[0]) == ["row", "cluster", "distance", "runner_up", "runner_up_distance"]
     assert [int(row["row"]) for row in rows] == list(range(1, 121))
     for row, x in list(zip(rows, sites["north"], strict=True))[::17]:
-        distances = [float(np.linalg.norm((x - model.means) / model.scales - center)) for center in model.centers]
-        nearest, second = np.argsort(distances)[:2]
-        assert (int(row["cluster"]), int(row["runner_up"])) == (nearest, second)
-        assert float(row["distance"]) == pytest.approx(distances[nearest], rel=1e-5)
+        z, shapes = (x - model.means) / model.scales, model.gaussians
+        gaps = [shapes.axes @ (z - center) for center in model.centers]
+        distances = [float(np.sqrt(g @ np.linalg.solve(C, g))) for g, C in zip(gaps, shapes.covariances, strict=True)]
+        log_densities = [
+            np.log(w) - np.linalg.slogdet(C)[1] / 2 - d**2 / 2
+            for w, C, d in zip(shapes.weights, shapes.covariances, distances, strict=True)
+        ]
+        likeliest, second = np.argsort(log_densities)[::-1][:2]
+        assert (int(row["cluster"]), int(row["runner_up"])) == (likeliest, second)
+        assert float(row["distance"]) == pytest.approx(distances[likeliest], rel=1e-5)
         assert float(row["runner_up_distance"]) == pytest.approx(distances[second], rel=1e-5)
 
 
@@ -375,7 +381,7 @@ def test_labels_go_to_stdout_or_to_a_file_with_a_summary(sites, run):
     assert out == Path("run/labels/north.csv").read_text()
     code, out, err = run("predict", "run", "north.csv", "--out", "labels.csv")
     assert (code, err) == (0, "")
-    assert re.search(r"^ +\d +60 +50\.0% +0\.\d{3}$", out, re.MULTILINE)
+    assert re.search(r"^ +\d +60 +50\.0% +\d\.\d{3}$", out, re.MULTILINE)
     assert out.endswith("\n\nwritten: labels.csv\n")
 
 
@@ -508,7 +514,7 @@ def test_the_demo_finds_clusters_in_seconds_and_can_be_run_again(result, run, tm
     assert found["true_clusters"] == 3
     assert found["true_local_counts"] == [2] * 5
     assert found["n_clusters"] == 3
-    assert 0.15 < found["ari"] < 0.45
+    assert 0.4 < found["ari"] < 0.7
     assert len(found["local_counts"]) == 5
     assert found["report"] == "koncord-demo/report.html"
     page = Path(found["report"]).read_text()

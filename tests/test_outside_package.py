@@ -112,12 +112,13 @@ from koncord.network.places import Invitation
 from koncord.network.sitefolder import SiteFolder, answer
 from koncord.protocol import setup
 from koncord.protocol.wire import pack
+from koncord.session.policy import SitePolicy
 
 folder, methods = Path(sys.argv[1]), json.loads(sys.argv[2])
 X = np.random.default_rng(0).normal(size=(60, 2))
 invitation = Invitation(site="north", address="localhost:1", authority="ca", key="secret")
 place = SiteFolder.create(
-    folder, invitation, X, ("x", "y"), min_report=20, allows_disclosure=False, methods=methods
+    folder, invitation, X, ("x", "y"), policy=SitePolicy(methods=None if methods is None else tuple(methods))
 )
 asked = json.dumps({"aggregator": "linkage", "parameters": {"reach": 1.0}, "estimator": {"name": "xmeans"}})
 try:

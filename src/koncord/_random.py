@@ -20,7 +20,9 @@ def draw_seed(rng: np.random.Generator) -> int:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """`estimator` with `seed` as its random state if it takes one and was given none."""
-    if estimator.get_params(deep=False).get("random_state", seed) is None:
-        estimator.set_params(random_state=seed)
+    """`estimator` with `seed` for every random state that it, or a step of it, takes and was not given."""
+    given = estimator.get_params().items()
+    missing = {name: seed for name, value in given if value is None and name.rpartition("__")[2] == "random_state"}
+    if missing:
+        estimator.set_params(**missing)
     return estimator

@@ -74,6 +74,13 @@ def test_the_components_of_any_clusterer_are_found(estimator, two):
     assert repr(estimator) == before  # a clone was fitted
 
 
+def test_the_steps_of_a_pipeline_draw_from_the_seed_too(two):
+    pipeline = make_pipeline(StandardScaler(), KMeans(5, n_init=1, init="random"))
+    found = [adapted(pipeline).estimate(two, seed=3).means for _ in range(3)]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
 @pytest.mark.parametrize("estimator", FIND_NOISE, ids=repr)
 def test_noise_is_no_component(estimator, two):
     estimate = adapted(estimator).estimate(np.concatenate([two, OUTLIER]), seed=0)

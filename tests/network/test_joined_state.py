@@ -91,8 +91,8 @@ def test_rows_are_not_newly_allowed_to_leave_unless_the_owner_says_so(joining, c
 
 
 def test_the_same_limits_stronger_ones_and_another_table_need_no_word(joining):
-    before = joined(joining, "--max-runs", "5")
-    again = joined(joining, "--max-runs", "5")
+    before = joined(joining, "--max-runs", "5", "--max-rounds", "4")
+    again = joined(joining, "--max-runs", "5", "--max-rounds", "4")
     assert again["site.json"] == before["site.json"]
     stronger = json.loads(joined(joining, *STRONG, "--min-report", "30")["site.json"])
     assert (stronger["min_report"], stronger["max_runs"], stronger["methods"]) == (30, 3, ["consensus"])

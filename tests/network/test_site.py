@@ -190,7 +190,7 @@ def told(aggregator, **estimator):
     ("aggregator", "limits", "said"),
     [
         (koncord.FedKMeans(2, n_rounds=11), {}, "11 rounds of fedkmeans; its owner allows 10"),
-        (koncord.Consensus(n_rounds=10_000), {}, "10001 rounds of consensus; its owner allows 4"),
+        (koncord.Consensus(n_rounds=10_000), {}, "10001 rounds of consensus; its owner allows 1"),
         (koncord.FedKMeans(2, n_rounds=3), {"max_rounds": 2}, "3 rounds of fedkmeans; its owner allows 2"),
         (koncord.FFCM(2), {"allows_disclosure": False}, "asked for ffcm; its owner allows consensus, fedgem, "),
         (koncord.KFed(2), {"methods": ["consensus"]}, "asked for kfed; its owner allows consensus "),

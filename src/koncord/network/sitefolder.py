@@ -189,7 +189,8 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
             continue
         kind = aggregator_named(name)
         was, would_be = old.most_rounds(kind), new.most_rounds(kind)
-        if would_be > was and kind().most_rounds() > 1:  # a method of one round has no more
+        can_have_more = {"n_rounds", "max_rounds"} & set(kind().get_params())  # others have one round
+        if would_be > was and can_have_more:
             yield f"{name} would have {would_be} rounds instead of {was}"
 
 
