@@ -47,7 +47,7 @@ FIND_TWO = [
     DBSCAN(eps=2),
     HDBSCAN(min_cluster_size=10, copy=True),
     OPTICS(min_samples=10, cluster_method="dbscan", eps=2),
-    make_pipeline(StandardScaler(), KMeans(2)),
+    make_pipeline(StandardScaler(), KMeans(2, n_init=5)),
 ]
 FIND_NOISE = [
     DBSCAN(eps=2),
