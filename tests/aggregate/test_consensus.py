@@ -652,6 +652,25 @@ def test_an_elongated_cluster_beside_a_round_one_is_found_by_its_shape():
     )
 
 
+@pytest.mark.parametrize("shape", ["square", "cube", "log-normal", "t", "Gaussian"])
+def test_a_cloud_without_clusters_is_one_cluster_or_is_said_to_be_without_gaps(shape):
+    rng = np.random.default_rng(0)
+    for n_sites, n_rows in ((10, 200), (5, 2000)):
+        X = {
+            "square": lambda n: rng.random((n, 2)),
+            "cube": lambda n: rng.random((n, 8)),
+            "log-normal": lambda n: np.exp(rng.normal(size=(n, 4)) / 2),
+            "t": lambda n: rng.standard_t(3, size=(n, 3)),
+            "Gaussian": lambda n: rng.normal(size=(n, 5)) * [1, 2, 3, 4, 5],
+        }[shape](n_sites * n_rows)
+        fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0)
+        fitted.fit(np.split(X, n_sites))
+        notes = " ".join(fitted.model_.info["notes"])
+        assert fitted.n_clusters_ == 1 or "a skewed or uniform cloud" in notes
+        if shape == "Gaussian":
+            assert fitted.n_clusters_ == 1
+
+
 # --- Gaussian clusters from leaves ---
 
 

@@ -30,8 +30,8 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer leaves a site, on average, the floor hides clusters.
 FEW_LEAVES = 3
-# Certainty below which clusters may be cuts through a cloud without gaps.
-CLEAR = 0.5
+# d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
+SINGLE_PEAK = 1.75
 # Times that the number of clusters is chosen anew without leaves that too few clients support.
 MOST_CHOICES = 8
 
@@ -362,7 +362,7 @@ def set_aside(agreed: Agreed) -> dict[str, int]:
 
 def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
     said, chosen = [], agreed.choice.chosen.n_clusters
-    if chosen > 1 and agreed.choice.chosen.certainty < CLEAR:
+    if chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
         said.append(
             "Not all of these clusters stand apart from their neighbours: there is more structure than in one "
             "Gaussian, but a skewed or uniform cloud without any clusters could look the same."
