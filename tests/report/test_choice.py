@@ -61,3 +61,15 @@ def test_a_run_of_consensus_tells_its_choice_and_another_tells_none(n_clusters):
     plain = FederatedClustering(KnownCounts(n_clusters), random_state=0).fit(sites).model_
     if "choice" not in plain.info:
         assert choice(plain) == []
+
+
+@pytest.mark.parametrize("gap", [9.0, 2.2])
+def test_the_words_say_whether_the_clusters_stand_apart_or_the_null_model_decided(gap):
+    rng = np.random.default_rng(0)
+    centers = gap * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    sites = [np.concatenate([rng.normal(center, 1, (200, 2)) for center in centers]) for _ in range(4)]
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(sites)
+    made = fitted.model_.info["choice"]
+    assert made["stands_apart"] is (gap == 9.0)
+    assert ("clusters stand apart from each other: each is at least" in summary(made)) is made["stands_apart"]
+    assert ("Among the K whose silhouette" in figure(made)) is not made["stands_apart"]

@@ -104,7 +104,9 @@ def figure(made: Told) -> str:
         "are, as a difference of logarithms. The ring is the chosen K"
         + (", the cross the runner-up" if made["runner_up"] else "")
         + "; the dashed line is 0.",
-        "Among the K whose silhouette is nearly the largest, the gap decides; among those with nearly the largest "
+        "Here the clusters stand apart from each other, and that decided."
+        if made.get("stands_apart")
+        else "Among the K whose silhouette is nearly the largest, the gap decides; among those with nearly the largest "
         "gap, the fewest clusters win.",
     ]
     return tag("figure", drawn + tag("figcaption", "".join(paragraph(each) for each in caption)))
