@@ -356,6 +356,14 @@ def test_a_site_takes_part_in_no_more_runs_than_its_owner_allows(privacy, tmp_pa
     answer(tmp_path / "north", "run-2", 1, method("consensus"), describe())
 
 
+def test_runs_that_an_older_version_counted_still_count(tmp_path):
+    make(tmp_path, "north", budget=BUDGET, max_runs=2)
+    (tmp_path / "north" / "budget-runs.txt").write_text("run-1\nrun-2\n")
+    make(tmp_path, "north", budget=BUDGET, max_runs=2)
+    with pytest.raises(NotAllowed, match="'north' has taken part in 2 runs"):
+        answer(tmp_path / "north", "run-3", 1, method("consensus"), describe())
+
+
 @pytest.mark.parametrize("privacy", [None, BUDGET], ids=["without a budget", "with a budget"])
 def test_a_run_whose_folder_was_deleted_does_not_begin_again(privacy, tmp_path):
     make(tmp_path, "north", budget=privacy)

@@ -38,6 +38,7 @@ from koncord.session.site import Site
 from koncord.types import FloatArray
 
 RUNS = "runs.txt"
+OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
@@ -101,6 +102,8 @@ class SiteFolder:
             ledgers.mkdir(exist_ok=True)
         folder.chmod(0o700)
         (folder / "runs").mkdir(exist_ok=True)
+        if (folder / OLDER_RUNS).exists() and not (folder / RUNS).exists():
+            (folder / OLDER_RUNS).rename(folder / RUNS)
         write_atomic(folder / "key", invitation.key.encode(), private=True)
         write_atomic(folder / "ca.crt", invitation.authority.encode(), private=True)
         with atomic_file(folder / "table.npy", private=True) as file:
