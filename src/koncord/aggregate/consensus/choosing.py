@@ -141,12 +141,12 @@ class Look:
 
 def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float) -> Choice:
     """Choose a clustering of `leaves`, which clients with so many `rows` reported."""
-    first = look_at(leaves, rows, rng, scales_inside(leaves), max_clusters=max_clusters)
+    first = look_at(leaves, rows, rng, column_scales(leaves, np.arange(len(leaves))), max_clusters=max_clusters)
     is_structured = times_chance(first.regular, first.null) > TIMES_CHANCE
     standing = most_apart(first.candidates)
     look = first
     if standing is not None and standing.certainty >= WEIGHING:
-        scales = first.scales * scales_of_clusters(first.leaves, first.labels_of(standing))
+        scales = first.scales * column_scales(first.leaves, first.labels_of(standing))
         look = look_at(leaves, rows, rng, scales, max_clusters=max_clusters)
     chosen = best_of(look, look.candidates, is_structured, slack)
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
@@ -223,18 +223,11 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     return found if is_as_good else standing
 
 
-def scales_inside(leaves: Leaves) -> FloatArray:
-    """Weights of the columns: large where the leaves differ by more than the rows inside them do."""
-    return column_scales(leaves, np.arange(len(leaves)))
-
-
-def scales_of_clusters(leaves: Leaves, labels: IntArray) -> FloatArray:
-    """Weights of the columns: large where the clusters differ by more than the rows inside them do."""
-    return column_scales(leaves, labels)
-
-
 def column_scales(leaves: Leaves, labels: IntArray) -> FloatArray:
-    """What to multiply each column by: its variance becomes 1 over the share that is inside the groups."""
+    """What to multiply each column by: more where the groups differ by more than the rows inside them do.
+
+    The variance of a column becomes 1 over the share of it that is inside the groups.
+    """
     weights = leaves.counts.astype(float)
     k = int(labels.max()) + 1
     means = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
