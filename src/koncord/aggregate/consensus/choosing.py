@@ -146,7 +146,7 @@ def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clus
     standing = most_apart(first.candidates)
     look = first
     if standing is not None and standing.certainty >= WEIGHING:
-        scales = first.scales * column_scales(first.leaves, first.labels_of(standing))
+        scales = column_scales(leaves, first.labels_of(standing)[first.belongs])
         look = look_at(leaves, rows, rng, scales, max_clusters=max_clusters)
     chosen = best_of(look, look.candidates, is_structured, slack)
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
@@ -226,7 +226,7 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
 def column_scales(leaves: Leaves, labels: IntArray) -> FloatArray:
     """What to multiply each column by: more where the groups differ by more than the rows inside them do.
 
-    The variance of a column becomes 1 over the share of it that is inside the groups.
+    It is the root of 1 over the share of a column's variance that is inside the groups; units stay as they are.
     """
     weights = leaves.counts.astype(float)
     k = int(labels.max()) + 1
@@ -235,12 +235,9 @@ def column_scales(leaves: Leaves, labels: IntArray) -> FloatArray:
     inside = np.diagonal(leaves.covariance_inside())
     within = weights @ about_groups**2 / weights.sum() + inside
     total = weights @ about_all**2 / weights.sum() + inside
-    is_constant = total <= np.finfo(float).tiny
-    safe = np.where(is_constant, 1.0, total)
-    scales = np.where(is_constant, 0.0, 1 / np.sqrt((within / safe + LEAST_INSIDE) * safe))
-    size = np.sqrt((scales**2).mean())
-    found: FloatArray = np.where(is_constant, 1.0, scales / size) if size > 0 else np.ones(len(scales))
-    return found
+    share = np.divide(within, total, out=np.ones(len(total)), where=total > np.finfo(float).tiny)
+    scales: FloatArray = 1 / np.sqrt(share + LEAST_INSIDE)
+    return scales
 
 
 def grid(most: int, *, every: int, step: float) -> list[int]:
