@@ -384,7 +384,7 @@ print((tracemalloc.get_traced_memory()[1] + pa.default_memory_pool().max_memory(
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path / "t.parquet"], capture_output=True, text=True, check=True
     )
-    assert 1 < float(done.stdout) < 2.3
+    assert 1 < float(done.stdout) < 2.6  # both cores decode columns at once on a quiet machine
 
 
 # --- standardise ---
