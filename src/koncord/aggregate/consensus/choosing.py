@@ -213,7 +213,8 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     found = ranking(compact, look.null.gap_by_chance, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
-    is_certain = standing.certainty >= CERTAIN
+    # Leaves without a covariance (of a site with a budget) carry noise in their means, which d' takes for distance.
+    is_certain = standing.certainty >= CERTAIN and len(look.leaves.axes) > 0
     if found is None:
         has_valley = look.shapes.deepest_valley(look.labels_of(standing)) >= LEAST_VALLEY
         return standing if is_certain and has_valley else ONE_CLUSTER
