@@ -38,7 +38,7 @@ from koncord.aggregate.consensus.choosing import (
     labelings,
     put_together,
 )
-from koncord.aggregate.consensus.leaves import Leaves, axes_of, stacked
+from koncord.aggregate.consensus.microclusters import MicroClusters, axes_of, stacked
 from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
 from koncord.kernels.assign import means_by_label, nearest
 from koncord_reproduction import protocol
@@ -151,15 +151,15 @@ def run_synthetic(run: Run) -> dict[str, Any]:
 # --- variants: one part of Consensus switched off ---
 
 
-def report_components(local: Any, state: None, down: Report) -> tuple[None, Leaves]:
-    """Instead of leaves, the components that phase 1 found, as far as they have enough rows."""
+def report_components(local: Any, state: None, down: Report) -> tuple[None, MicroClusters]:
+    """Instead of micro-clusters, the components that phase 1 found, as far as they have enough rows."""
     labels = nearest(local.X, local.estimate.means)
     counts = np.bincount(labels)
     kept = np.flatnonzero(counts >= down.min_report)
     means = means_by_label(local.X, labels, otherwise=local.estimate.means)
     inside = local.X - means[labels]
     scatters = np.bincount(labels, np.vecdot(inside, inside))
-    told = Leaves(
+    told = MicroClusters(
         counts=counts[kept],
         means=means[kept],
         scatters=scatters[kept],
@@ -170,16 +170,16 @@ def report_components(local: Any, state: None, down: Report) -> tuple[None, Leav
 
 
 class NoReport(Consensus):
-    """Clients send the components of phase 1 instead of leaves."""
+    """Clients send the components of phase 1 instead of micro-clusters."""
 
     client_steps: ClassVar[Mapping[type[Any], Any]] = {Report: report_components, Refine: refine}
 
 
 class NoChoice(Consensus):
-    """The largest silhouette of the leaves decides, over Ward's clusterings: no null, no gap, never one cluster."""
+    """The largest silhouette of the micro-clusters decides, over Ward's clusterings; never one cluster."""
 
-    def _choose(self, leaves: Leaves, rows: Any, rng: Any) -> Choice:
-        coarse, belongs = put_together(leaves, rng)
+    def _choose(self, micro: MicroClusters, rows: Any, rng: Any) -> Choice:
+        coarse, belongs = put_together(micro, rng)
         found = labelings(coarse, grid(min(self.max_clusters, len(coarse)), every=30, step=1.05), [WARD])
         values = judged(coarse, found)
         best = max(values, key=lambda key: values[key].silhouette)

@@ -31,7 +31,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FedGEM, KnownCounts
 from koncord._threads import one_thread
-from koncord.aggregate.consensus.leaves import Leaves
+from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.fedgem import Judgement
 from koncord.data import load, partition
 from koncord.kernels.assign import nearest
@@ -65,8 +65,8 @@ class Liar(Site):
             rows = np.random.default_rng(0).choice(len(self.X), N_MANY, replace=False)
             self.estimate = LocalEstimate(n_components=N_MANY, means=self.X[rows])
             return Prepared(local_k=N_MANY)
-        if self.lie == "many" and isinstance(reply, Leaves):
-            return many_leaves(self.X)
+        if self.lie == "many" and isinstance(reply, MicroClusters):
+            return many_micro_clusters(self.X)
         if self.lie == "scale" and isinstance(reply, Moments):
             return replace(reply, means=reply.means + FARTHER * np.sqrt(reply.scatters / reply.count))
         if self.lie == "counts":
@@ -99,11 +99,13 @@ def with_means(reply, lie):
     return replace(reply, **{name: lied})
 
 
-def many_leaves(X):
+def many_micro_clusters(X):
     rows = np.random.default_rng(0).choice(len(X), N_MANY, replace=False)
     counts = np.full(N_MANY, len(X) // N_MANY)
     d = X.shape[1]
-    return Leaves(counts=counts, means=X[rows], scatters=np.zeros(N_MANY), spread=np.zeros(d), axes=np.empty((0, d)))
+    return MicroClusters(
+        counts=counts, means=X[rows], scatters=np.zeros(N_MANY), spread=np.zeros(d), axes=np.empty((0, d))
+    )
 
 
 def one_run(data, aggregator, lie, seed):

@@ -40,7 +40,7 @@ def floor_figure(rows: list[Row]) -> Figure:
         axes.set_xticks(sorted({floor_of(row) for row in rows}))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
-        axes.set_xlabel("min_report: rows that a leaf or a sum stands for at least")
+        axes.set_xlabel("min_report: rows that a micro-cluster or a sum stands for at least")
         axes.grid(visible=True, color="#dddddd", lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
     return figure

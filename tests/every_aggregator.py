@@ -16,9 +16,9 @@ FORMS = {
 }
 
 
-def every_aggregator(k, leaf_rows):
-    """By name, for k clusters; the leaves of Consensus stand for at least `leaf_rows` rows."""
-    forms = FORMS | {"consensus": {"consensus": {"min_report": leaf_rows}}}
+def every_aggregator(k, micro_rows):
+    """By name, for k clusters; the micro-clusters of Consensus stand for at least `micro_rows` rows."""
+    forms = FORMS | {"consensus": {"consensus": {"min_report": micro_rows}}}
     return {
         form: for_clusters(aggregator_named(name)(), k).set_params(**options)
         for name in AGGREGATORS.own

@@ -283,7 +283,7 @@ def test_tables_without_much_to_test_get_an_answer(result, tmp_path, X):
         "is_several",
         "times_chance",
         "times_needed",
-        "leaf_rows",
+        "micro_cluster_rows",
         "untested_components",
     }
 

@@ -134,8 +134,8 @@ def test_what_was_asked_is_recorded(sites, result):
     found = result("fit", *FILES, "--out", "run", *fedgem, "--no-standardize", "--drop", "pain", "--merge-factor", "0")
     asked = json.loads(Path("run/run.json").read_text())
     assert asked["options"] == {"--upsilon": 0.0, "--drop": "pain", "--merge-factor": 0.0}
-    result("fit", *FILES, "--out", "run", "--force", "--leaf-rows", "30", "--min-support", "2")
-    assert json.loads(Path("run/run.json").read_text())["options"] == {"--leaf-rows": 30, "--min-support": 2}
+    result("fit", *FILES, "--out", "run", "--force", "--micro-cluster-rows", "30", "--min-support", "2")
+    assert json.loads(Path("run/run.json").read_text())["options"] == {"--micro-cluster-rows": 30, "--min-support": 2}
     assert asked["is_standardized"] is found["standardized"] is False
     assert found["columns"] == ["age", "stay"]
     assert asked["files"] == {name: f"{name}.csv" for name in sites}
@@ -163,7 +163,7 @@ def test_what_left_each_site_is_counted_message_by_message(sites, run):
         ("--aggregator", "ffcm", "--clusters", "3"),
         ("--aggregator", "spahm"),
         ("--aggregator", "fedgem"),
-        ("--aggregator", "consensus", "--leaf-rows", "10", "--min-report", "10"),
+        ("--aggregator", "consensus", "--micro-cluster-rows", "10", "--min-report", "10"),
         ("--estimator", "xmeans"),
         ("--estimator", "gmeans"),
         ("--estimator", "asm-identity", "--max-components", "50"),
@@ -447,14 +447,14 @@ def test_the_page_of_a_run_is_built_again_byte_for_byte(sites, run, result):
         ("fit north.csv --out run --aggregator fedgem --upsilon -1", 2, "--upsilon must be a finite number"),
         ("fit north.csv --out run --aggregator fedgem --upsilon nan", 2, "--upsilon must be a finite number"),
         ("fit north.csv --out run --upsilon 1", 2, "--upsilon goes with --aggregator fedgem, not consensus."),
-        ("fit north.csv --out run --aggregator fedgem --leaf-rows 9", 2, "--leaf-rows goes with --aggregator"),
+        ("fit north.csv --out run --aggregator fedgem --micro-cluster-rows 9", 2, "--micro-cluster-rows goes with"),
         ("fit north.csv --out run --aggregator spahm --upsilon 1", 2, "--upsilon goes with --aggregator fedgem"),
         ("fit north.csv --out run --allow-disclosure", 2, "--allow-disclosure goes with --aggregator afcl"),
         ("fit north.csv --out run --estimator gmeans --min-mass 3", 2, "--min-mass goes with --estimator asm"),
         ("fit north.csv --out run --set tol=wide", 2, "--set tol must be number; got 'wide'."),
         ("fit north.csv --out run --set tol", 2, "--set takes NAME=VALUE; got 'tol'."),
         ("fit north.csv --out run --set tol=1 --set tol=2", 2, "--set tol is given twice."),
-        ("fit north.csv --out run --set min_report=9", 2, "--set min_report: give --leaf-rows instead."),
+        ("fit north.csv --out run --set min_report=9", 2, "--set min_report: give --micro-cluster-rows instead."),
         ("fit north.csv --out run --set tall=1", 2, "--set tall: Consensus has no such parameter; it has min_report ("),
         ("fit north.csv --out run --aggregator fedgem --set upsilon=2", 2, "--set upsilon: give --upsilon instead."),
         ("fit north.csv --out run --aggregator fedgem --set start=odd", 2, "'start' of FedGEM must"),

@@ -63,7 +63,7 @@ def test_every_way_in_has_the_same_floor():
         made.min_report,
         default_of(fit),
         default_of(join),
-        Consensus().leaf_rows,
+        Consensus().micro_rows,
     ] == [DEFAULT_MIN_REPORT] * 8
     assert DEFAULT_MIN_REPORT == 20
 
@@ -157,33 +157,33 @@ def test_rows_leave_only_where_both_say_so(tmp_path, run):
 # --- Consensus under the floor of the run ---
 
 
-def leaf_counts(aggregator, **given):
+def micro_counts(aggregator, **given):
     fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0, **given).fit(tables())
-    return fitted.model_.info["leaves"]
+    return fitted.model_.info["micro_clusters"]
 
 
 def test_consensus_has_the_floor_of_the_run_or_its_own_larger_one():
     assert (
-        leaf_counts(Consensus(), min_report=50)
-        == leaf_counts(Consensus(50))
-        == leaf_counts(Consensus(50), min_report=5)
+        micro_counts(Consensus(), min_report=50)
+        == micro_counts(Consensus(50))
+        == micro_counts(Consensus(50), min_report=5)
     )
-    assert leaf_counts(Consensus()) == leaf_counts(None, min_report=1) != leaf_counts(None, min_report=50)
-    assert sum(leaf_counts(Consensus(5), min_report=5).values()) > sum(leaf_counts(None).values())
+    assert micro_counts(Consensus()) == micro_counts(None, min_report=1) != micro_counts(None, min_report=50)
+    assert sum(micro_counts(Consensus(5), min_report=5).values()) > sum(micro_counts(None).values())
 
 
 def test_a_floor_below_that_of_the_run_is_refused_and_both_are_named():
     with pytest.raises(ValueError, match="'min_report' of Consensus is 5 and that of the run 20"):
-        leaf_counts(Consensus(5))
+        micro_counts(Consensus(5))
 
 
-def test_leaf_rows_below_the_floor_are_refused_on_the_command_line(tmp_path, run):
+def test_micro_cluster_rows_below_the_floor_are_refused_on_the_command_line(tmp_path, run):
     for name, X in tables().items():
         np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
     files = sorted(tmp_path.glob("*.csv"))
-    code, _, err = run("fit", *files, "--out", tmp_path / "x", "--leaf-rows", 5)
-    assert (code, "--leaf-rows 5" in err, "--min-report 20" in err) == (2, True, True)
-    assert run("fit", *files, "--out", tmp_path / "x", "--leaf-rows", 5, "--min-report", 5)[0] == 0
+    code, _, err = run("fit", *files, "--out", tmp_path / "x", "--micro-cluster-rows", 5)
+    assert (code, "--micro-cluster-rows 5" in err, "--min-report 20" in err) == (2, True, True)
+    assert run("fit", *files, "--out", tmp_path / "x", "--micro-cluster-rows", 5, "--min-report", 5)[0] == 0
 
 
 # --- the support ---

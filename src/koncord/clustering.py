@@ -50,8 +50,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         are of the caller's own rows, and exact.
     min_support : int, default 1
         Flag clusters supported by fewer than this many sites: one faulty or malicious site may have produced them.
-        `Consensus` sets such leaves aside. Where `Consensus` has a `min_report` or `min_support` of its own, the
-        larger one counts; one below the run's is refused.
+        `Consensus` sets such micro-clusters aside. Where `Consensus` has a `min_report` or `min_support` of its own,
+        the larger one counts; one below the run's is refused.
     privacy : koncord.privacy.Budget, default None
         What everything each site sends keeps to. With a budget phase 1 is left out, `standardize` must be False, and
         the same seed does not give the same result (see docs/privacy.md).

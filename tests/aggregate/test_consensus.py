@@ -32,12 +32,12 @@ from koncord.aggregate.consensus.choosing import (
     stabilities,
     times_chance,
 )
-from koncord.aggregate.consensus.leaves import (
-    MOST_LEAVES,
+from koncord.aggregate.consensus.microclusters import (
+    MOST_MICRO_CLUSTERS,
     N_AXES,
-    Leaves,
+    MicroClusters,
     best_cut,
-    leaves_of,
+    micro_clusters_of,
     stacked,
 )
 from koncord.aggregate.consensus.mixture import fit_gaussians
@@ -69,9 +69,9 @@ def sites(n_sites=6, n_held=3, seed=0, **given):
 
 
 def single_rows(X):
-    """Every row as a leaf of its own."""
+    """Every row as a micro-cluster of its own."""
     d = X.shape[1]
-    return Leaves(
+    return MicroClusters(
         counts=np.ones(len(X), dtype=np.int64),
         means=X,
         scatters=np.zeros(len(X)),
@@ -96,22 +96,22 @@ def drive(aggregator, tables, answers=lambda round_, client: True, seed=0):
 
 
 class Chosen(Consensus):
-    """Chooses as many clusters as there are leaves."""
+    """Chooses as many clusters as there are micro-clusters."""
 
-    def _choose(self, leaves, rows, rng):
+    def _choose(self, micro, rows, rng):
         return Choice(
-            labels=np.arange(len(leaves)),
-            chosen=candidate(len(leaves), 0.5, 0.5),
+            labels=np.arange(len(micro)),
+            chosen=candidate(len(micro), 0.5, 0.5),
             runner_up=None,
             candidates=(),
             separation_by_chance=0.0,
             gap_by_chance=0.0,
-            scales=np.ones(leaves.means.shape[1]),
+            scales=np.ones(micro.means.shape[1]),
         )
 
 
 def refined_from(aggregator, X, centers):
-    """The outcome when the leaves of one client were the `centers`, whatever its rows are."""
+    """The outcome when the micro-clusters of one client were the `centers`, whatever its rows are."""
     server = aggregator.server(("a",), X.shape[1], np.random.default_rng(0))
     next(server)
     down = server.send({"a": single_rows(np.asarray(centers, dtype=float))})
@@ -123,30 +123,30 @@ def refined_from(aggregator, X, centers):
             return finished.value
 
 
-# --- leaves ---
+# --- micro-clusters ---
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 120), st.integers(1, 40))
-def test_leaves_are_disjoint_pieces_of_at_least_the_floor_that_make_up_the_table(seed, n, floor):
+def test_micro_clusters_are_disjoint_pieces_of_at_least_the_floor_that_make_up_the_table(seed, n, floor):
     X = np.random.default_rng(seed).normal(size=(n, 3)) * [1, 3, 9]
-    leaves = leaves_of(X, floor)
+    micro = micro_clusters_of(X, floor)
     if n < floor:
-        assert len(leaves) == 0
+        assert len(micro) == 0
         return
-    assert leaves.counts.min() >= floor
-    assert leaves.counts.sum() == n
-    np.testing.assert_allclose(leaves.counts @ leaves.means / n, X.mean(axis=0), atol=1e-9)
-    between = leaves.counts @ ((leaves.means - X.mean(axis=0)) ** 2).sum(axis=1)
-    np.testing.assert_allclose(leaves.scatters.sum() + between, ((X - X.mean(axis=0)) ** 2).sum(), rtol=1e-9)
-    np.testing.assert_allclose(leaves.spread.sum(), leaves.scatters.sum(), rtol=1e-6, atol=1e-9)
-    assert leaves.axes.shape == (min(N_AXES, 3), 3)
+    assert micro.counts.min() >= floor
+    assert micro.counts.sum() == n
+    np.testing.assert_allclose(micro.counts @ micro.means / n, X.mean(axis=0), atol=1e-9)
+    between = micro.counts @ ((micro.means - X.mean(axis=0)) ** 2).sum(axis=1)
+    np.testing.assert_allclose(micro.scatters.sum() + between, ((X - X.mean(axis=0)) ** 2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(micro.spread.sum(), micro.scatters.sum(), rtol=1e-6, atol=1e-9)
+    assert micro.axes.shape == (min(N_AXES, 3), 3)
 
 
 @pytest.mark.parametrize("floor", [5, 20, 31])
-def test_leaves_hold_less_than_twice_the_floor_unless_they_are_too_many(floor):
+def test_micro_clusters_hold_less_than_twice_the_floor_unless_they_are_too_many(floor):
     X = np.random.default_rng(floor).standard_t(3, size=(700, 3))
-    counts = leaves_of(X, floor).counts
+    counts = micro_clusters_of(X, floor).counts
     assert floor <= counts.min() <= counts.max() < 2 * floor
 
 
@@ -161,27 +161,27 @@ def test_the_best_cut_is_that_of_all_cuts_across_the_longest_axis():
 
 
 def test_equal_rows_are_not_cut():
-    assert leaves_of(np.ones((100, 2)), 20).counts.tolist() == [100]
+    assert micro_clusters_of(np.ones((100, 2)), 20).counts.tolist() == [100]
 
 
-def test_leaves_do_not_depend_on_the_order_of_the_rows_but_for_their_own():
+def test_micro_clusters_do_not_depend_on_the_order_of_the_rows_but_for_their_own():
     X = np.random.default_rng(0).normal(size=(200, 3))
-    one, other = leaves_of(X, 20), leaves_of(X[::-1], 20)
+    one, other = micro_clusters_of(X, 20), micro_clusters_of(X[::-1], 20)
     np.testing.assert_allclose(np.sort(one.means, axis=0), np.sort(other.means, axis=0))
 
 
-def test_the_leaves_of_a_client_are_bounded_however_many_rows_it_has():
+def test_the_micro_clusters_of_a_client_are_bounded_however_many_rows_it_has():
     X = np.random.default_rng(0).normal(size=(20_000, 2))
-    leaves = leaves_of(X, 20)
-    assert 150 < len(leaves) <= MOST_LEAVES
-    assert leaves.counts.sum() == 20_000
+    micro = micro_clusters_of(X, 20)
+    assert 150 < len(micro) <= MOST_MICRO_CLUSTERS
+    assert micro.counts.sum() == 20_000
 
 
-def test_the_covariance_of_all_rows_comes_back_from_the_leaves_where_few_axes_are_long():
+def test_the_covariance_of_all_rows_comes_back_from_the_micro_clusters_where_few_axes_are_long():
     rng = np.random.default_rng(0)
     turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
     tables = [(rng.normal(size=(300, 6)) * [9, 4, 1, 1, 1, 1]) @ turn for _ in range(5)]
-    root = root_of_covariance(stacked([leaves_of(X, 20) for X in tables], 6))
+    root = root_of_covariance(stacked([micro_clusters_of(X, 20) for X in tables], 6))
     covariance = np.cov(np.concatenate(tables).T, ddof=0)
     assert np.abs(root.T @ root - covariance).max() < 0.02 * np.linalg.eigvalsh(covariance)[-1]
 
@@ -191,7 +191,7 @@ def test_the_covariance_of_all_rows_comes_back_from_the_leaves_where_few_axes_ar
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 5))
-def test_the_silhouette_of_leaves_of_one_row_is_that_of_scikit_learn(seed, k):
+def test_the_silhouette_of_micro_clusters_of_one_row_is_that_of_scikit_learn(seed, k):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(40, 3))
     labels = np.concatenate([np.arange(k), np.arange(k), rng.integers(k, size=40 - 2 * k)])
@@ -199,24 +199,24 @@ def test_the_silhouette_of_leaves_of_one_row_is_that_of_scikit_learn(seed, k):
     assert ours == pytest.approx(silhouette_samples(squareform(pdist(X)), labels, metric="precomputed").mean())
 
 
-def test_the_distance_between_leaves_is_the_root_mean_squared_one_of_their_rows():
+def test_the_distance_between_micro_clusters_is_the_root_mean_squared_one_of_their_rows():
     rng = np.random.default_rng(1)
     one, other = rng.normal(size=(30, 4)), rng.normal(5, 2, size=(50, 4))
-    leaves = stacked([leaves_of(one, 30), leaves_of(other, 50)], 4)
-    assert len(leaves) == 2
+    micro = stacked([micro_clusters_of(one, 30), micro_clusters_of(other, 50)], 4)
+    assert len(micro) == 2
     squared = ((one[:, None] - other) ** 2).sum(axis=2).mean()
-    assert row_distances(leaves)[0, 1] == pytest.approx(np.sqrt(squared))
+    assert row_distances(micro)[0, 1] == pytest.approx(np.sqrt(squared))
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
-def test_the_cost_of_a_clustering_of_leaves_is_that_of_its_rows(seed):
+def test_the_cost_of_a_clustering_of_micro_clusters_is_that_of_its_rows(seed):
     rng = np.random.default_rng(seed)
     tables = [rng.normal(m, 1, (25, 2)) for m in (0, 3, 6, 9)]
-    leaves = stacked([leaves_of(X, 25) for X in tables], 2)
+    micro = stacked([micro_clusters_of(X, 25) for X in tables], 2)
     labels = rng.permutation([0, 0, 1, 1])
     rows = [np.concatenate([X for X, label in zip(tables, labels, strict=True) if label == k]) for k in (0, 1)]
-    assert cost_of(leaves, labels) == pytest.approx(sum(((X - X.mean(axis=0)) ** 2).sum() for X in rows))
+    assert cost_of(micro, labels) == pytest.approx(sum(((X - X.mean(axis=0)) ** 2).sum() for X in rows))
 
 
 def test_a_tree_is_cut_into_k_clusters_for_every_k():
@@ -271,16 +271,16 @@ def test_there_are_several_clusters_only_if_gap_and_separation_exceed_chance_tog
     assert times_chance([], null) == 0.0
 
 
-def test_many_leaves_are_put_together_without_loss_of_rows(monkeypatch):
-    monkeypatch.setattr(choosing, "MOST_LEAVES", 10)
-    leaves = single_rows(np.random.default_rng(0).normal(size=(60, 2)))
-    coarse, belongs = put_together(leaves, np.random.default_rng(0))
+def test_many_micro_clusters_are_put_together_without_loss_of_rows(monkeypatch):
+    monkeypatch.setattr(choosing, "MOST_MICRO_CLUSTERS", 10)
+    micro = single_rows(np.random.default_rng(0).normal(size=(60, 2)))
+    coarse, belongs = put_together(micro, np.random.default_rng(0))
     assert len(coarse) <= 10
     assert coarse.counts.sum() == 60
     for at in range(len(coarse)):
-        np.testing.assert_allclose(coarse.means[at], leaves.means[belongs == at].mean(axis=0))
+        np.testing.assert_allclose(coarse.means[at], micro.means[belongs == at].mean(axis=0))
     one = np.zeros(60, dtype=np.int64)
-    assert cost_of(coarse, one[: len(coarse)]) == pytest.approx(cost_of(leaves, one))
+    assert cost_of(coarse, one[: len(coarse)]) == pytest.approx(cost_of(micro, one))
 
 
 def test_a_cluster_that_comes_back_whole_has_overlap_one():
@@ -290,15 +290,15 @@ def test_a_cluster_that_comes_back_whole_has_overlap_one():
 
 
 def overlapping(n_sites=12, apart=2.0, seed=0):
-    """Leaves of sites whose clusters run into each other, the site of each leaf, and four clusters of them."""
+    """Micro-clusters of sites whose clusters run into each other, the site of each, and four clusters of them."""
     tables = [
         clusters([(at + step) % 4 for step in range(3)], seed=[seed, at], centers=apart / 9.0 * CENTERS)[0]
         for at in range(n_sites)
     ]
-    each = [leaves_of(X, 20) for X in tables]
-    leaves, owners = stacked(each, 3), np.repeat(np.arange(n_sites), [len(one) for one in each])
+    each = [micro_clusters_of(X, 20) for X in tables]
+    micro, owners = stacked(each, 3), np.repeat(np.arange(n_sites), [len(one) for one in each])
     choice = Choice(
-        labels=clustered(leaves, 4, "ward", np.random.default_rng(0)),
+        labels=clustered(micro, 4, "ward", np.random.default_rng(0)),
         chosen=candidate(4, 0.5, 0.5),
         runner_up=None,
         candidates=(),
@@ -306,32 +306,32 @@ def overlapping(n_sites=12, apart=2.0, seed=0):
         gap_by_chance=0.0,
         scales=np.ones(3),
     )
-    return leaves, owners, choice
+    return micro, owners, choice
 
 
 def test_stability_is_that_of_halves_of_the_sites():
-    leaves, owners, choice = overlapping()
-    same = clustered(leaves, 4, "ward", np.random.default_rng(0))
-    assert best_overlaps(leaves.counts, choice.labels, same).tolist() == [1.0] * 4  # all sites give the choice again
-    stable = stabilities(leaves, owners, choice, np.random.default_rng(0))
+    micro, owners, choice = overlapping()
+    same = clustered(micro, 4, "ward", np.random.default_rng(0))
+    assert best_overlaps(micro.counts, choice.labels, same).tolist() == [1.0] * 4  # all sites give the choice again
+    stable = stabilities(micro, owners, choice, np.random.default_rng(0))
     assert max(stable) < 1.0
     halves = []
     rng = np.random.default_rng(0)
     for _ in range(STABILITY_DRAWS):
         rows = np.flatnonzero(np.isin(owners, rng.permutation(12)[:6]))
-        part, own = leaves_of_rows(leaves, rows), choice.labels[rows]
+        part, own = micro_clusters_of_rows(micro, rows), choice.labels[rows]
         again = clustered(part, 4, "ward", rng)
         halves.append([jaccard(part.counts, own == label, again) for label in range(4)])
     np.testing.assert_allclose(stable, np.mean(halves, axis=0))
 
 
-def leaves_of_rows(leaves, rows):
-    return Leaves(
-        counts=leaves.counts[rows],
-        means=leaves.means[rows],
-        scatters=leaves.scatters[rows],
-        spread=leaves.spread,
-        axes=leaves.axes,
+def micro_clusters_of_rows(micro, rows):
+    return MicroClusters(
+        counts=micro.counts[rows],
+        means=micro.means[rows],
+        scatters=micro.scatters[rows],
+        spread=micro.spread,
+        axes=micro.axes,
     )
 
 
@@ -345,21 +345,21 @@ def jaccard(counts, is_member, other):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_stability_keeps_to_the_cap_on_leaves_and_hardly_changes_for_it(monkeypatch, seed):
-    leaves, owners, choice = overlapping(n_sites=60, seed=seed)
-    clustered_leaves = []
+def test_stability_keeps_to_the_cap_on_micro_clusters_and_hardly_changes_for_it(monkeypatch, seed):
+    micro, owners, choice = overlapping(n_sites=60, seed=seed)
+    clustered_micro = []
 
     def counting(given, *args):
-        clustered_leaves.append(len(given))
+        clustered_micro.append(len(given))
         return labelings(given, *args)
 
     monkeypatch.setattr(choosing, "labelings", counting)
-    whole = np.mean([stabilities(leaves, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
-    assert min(clustered_leaves) > 150
-    clustered_leaves.clear()
-    monkeypatch.setattr(choosing, "MOST_LEAVES", 100)
-    capped = np.mean([stabilities(leaves, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
-    assert max(clustered_leaves) <= 100
+    whole = np.mean([stabilities(micro, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
+    assert min(clustered_micro) > 150
+    clustered_micro.clear()
+    monkeypatch.setattr(choosing, "MOST_MICRO_CLUSTERS", 100)
+    capped = np.mean([stabilities(micro, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
+    assert max(clustered_micro) <= 100
     np.testing.assert_allclose(capped, whole, atol=0.03)
 
 
@@ -380,8 +380,8 @@ def test_no_sum_of_fewer_rows_than_the_floor_leaves_a_client():
 
 def test_the_floor_of_the_site_counts_where_it_is_higher():
     X = clusters([0, 1])[0]
-    _, leaves = report(local(X, min_report=50), None, Report(min_report=20))
-    assert leaves.counts.min() >= 50
+    _, micro = report(local(X, min_report=50), None, Report(min_report=20))
+    assert micro.counts.min() >= 50
     _, none = report(local(X, min_report=500), None, Report(min_report=20))
     assert len(none) == 0
 
@@ -395,15 +395,15 @@ def test_a_center_moves_to_the_mean_of_what_was_told_and_stays_where_nothing_was
 
 
 def test_a_report_with_bad_numbers_is_refused(carried):
-    leaves = leaves_of(clusters([0])[0], 20)
+    micro = micro_clusters_of(clusters([0])[0], 20)
     with pytest.raises(MessageError, match="counts"):
-        carried(Leaves(**{**fields_of(leaves), "counts": leaves.counts * 0}))
+        carried(MicroClusters(**{**fields_of(micro), "counts": micro.counts * 0}))
     with pytest.raises(MessageError, match="means"):
-        carried(Leaves(**{**fields_of(leaves), "means": leaves.means * np.nan}))
+        carried(MicroClusters(**{**fields_of(micro), "means": micro.means * np.nan}))
 
 
-def fields_of(leaves):
-    return {name: getattr(leaves, name) for name in ("counts", "means", "scatters", "spread", "axes")}
+def fields_of(micro):
+    return {name: getattr(micro, name) for name in ("counts", "means", "scatters", "spread", "axes")}
 
 
 # --- recovery ---
@@ -451,18 +451,18 @@ def test_a_large_cluster_is_not_cut_beside_small_ones():
     assert len(drive(Consensus(), tables)[0].centers) == 3
 
 
-def test_large_leaves_of_unequal_sites_get_an_answer():
+def test_large_micro_clusters_of_unequal_sites_get_an_answer():
     rng = np.random.default_rng(0)
     tables = {f"s{n}": np.concatenate([rng.normal(m, 1, (n, 2)) for m in (0, 9)]) for n in (700, 1500, 4000)}
     assert len(drive(Consensus(min_report=600), tables)[0].centers) == 2
 
 
-def test_a_floor_as_large_as_a_table_leaves_one_leaf_a_site_and_an_answer():
+def test_a_floor_as_large_as_a_table_micro_clusters_one_micro_cluster_a_site_and_an_answer():
     tables, _ = sites(n_held=1)
     outcome, heard = drive(Consensus(min_report=60), tables)
-    assert all(len(leaves) == 1 for leaves in heard[0].values())
+    assert all(len(micro) == 1 for micro in heard[0].values())
     assert 1 <= len(outcome.centers) <= 4
-    assert "1.0 leaves on average" in outcome.info["notes"][0]
+    assert "1.0 micro-clusters on average" in outcome.info["notes"][0]
 
 
 # --- clients come and go ---
@@ -503,11 +503,11 @@ def test_when_nobody_answers_a_round_the_centers_stay():
     np.testing.assert_allclose(np.sort(outcome.centers, axis=0), np.sort(CENTERS, axis=0), atol=0.5)
 
 
-def test_a_site_below_the_floor_sends_no_leaf_and_still_gets_labels():
+def test_a_site_below_the_floor_sends_no_micro_cluster_and_still_gets_labels():
     tables, _ = sites()
     tables["small"] = CENTERS[:1] + np.random.default_rng(0).normal(size=(7, 3))
     fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
-    assert fitted.model_.info["leaves"]["small"] == 0
+    assert fitted.model_.info["micro_clusters"]["small"] == 0
     assert len(np.unique(fitted.labels_[fitted.sites_.index("small")])) == 1
 
 
@@ -555,11 +555,11 @@ def test_the_sends_of_consensus_are_its_messages(declares_what_it_sends):
     declares_what_it_sends(Consensus)
 
 
-def test_the_same_leaves_and_seed_give_the_same_choice():
+def test_the_same_micro_clusters_and_seed_give_the_same_choice():
     tables, _ = sites()
-    leaves = stacked([leaves_of(X, 20) for X in tables.values()], 3)
+    micro = stacked([micro_clusters_of(X, 20) for X in tables.values()], 3)
     rows = np.array([len(X) for X in tables.values()])
-    one, two = (choose(leaves, rows, np.random.default_rng(5), max_clusters=20, slack=0.01) for _ in range(2))
+    one, two = (choose(micro, rows, np.random.default_rng(5), max_clusters=20, slack=0.01) for _ in range(2))
     assert one.candidates == two.candidates
     np.testing.assert_array_equal(one.labels, two.labels)
 
@@ -580,18 +580,18 @@ def test_d_prime_has_the_values_that_the_rule_is_built_on(gap, expected):
     assert halves_apart(gap) == pytest.approx(expected, abs=0.01)
     rng = np.random.default_rng(1)
     X = np.concatenate([rng.normal(0, 1, (1500, 1)), rng.normal(gap, 1, (1500, 1))])
-    leaves = leaves_of(X, 20)
-    shapes = Shapes(leaves, leaves.covariance_inside())
-    assert shapes.apart((leaves.means[:, 0] >= gap / 2).astype(int)).min() == pytest.approx(expected, abs=0.12)
+    micro = micro_clusters_of(X, 20)
+    shapes = Shapes(micro, micro.covariance_inside())
+    assert shapes.apart((micro.means[:, 0] >= gap / 2).astype(int)).min() == pytest.approx(expected, abs=0.12)
 
 
 def test_d_prime_does_not_see_units_turns_or_irrelevant_columns():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(800, 3)) + 6 * (np.arange(800) % 2)[:, None] * [1, 0, 0]
-    leaves = single_rows(X)
+    micro = single_rows(X)
     labels = np.arange(800) % 2
     inside = np.eye(3)
-    plain = Shapes(leaves, inside).apart(labels)
+    plain = Shapes(micro, inside).apart(labels)
     turned = Shapes(single_rows(X @ rng.normal(size=(3, 3))), inside).apart(labels)
     wider = Shapes(single_rows(np.c_[X, 40 * rng.normal(size=(800, 2))]), np.eye(5)).apart(labels)
     np.testing.assert_allclose(turned, plain, rtol=0.01)
@@ -602,9 +602,9 @@ def test_there_is_a_valley_between_clusters_and_none_in_one_gaussian():
     rng = np.random.default_rng(0)
     for gap, low, high in ((0.0, 0.0, 0.2), (6.0, 0.7, 1.0)):
         X = np.concatenate([rng.normal(0, 1, (600, 2)), rng.normal(gap, 1, (600, 2))])
-        leaves = leaves_of(X, 20)
-        labels = (leaves.means.sum(axis=1) >= gap).astype(int)
-        assert low <= Shapes(leaves, leaves.covariance_inside()).deepest_valley(labels) <= high
+        micro = micro_clusters_of(X, 20)
+        labels = (micro.means.sum(axis=1) >= gap).astype(int)
+        assert low <= Shapes(micro, micro.covariance_inside()).deepest_valley(labels) <= high
 
 
 # --- clusters that the silhouette does not see ---
@@ -671,15 +671,15 @@ def test_a_cloud_without_clusters_is_one_cluster_or_is_said_to_be_without_gaps(s
             assert fitted.n_clusters_ == 1
 
 
-# --- Gaussian clusters from leaves ---
+# --- Gaussian clusters from micro-clusters ---
 
 
 def test_a_mixture_of_single_rows_is_that_of_plain_em():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(0, 1, (150, 2)) @ [[2, 1], [0, 1]], rng.normal(5, 1, (150, 2))])
     labels = np.repeat([0, 1], 150)
-    leaves = replace(single_rows(X), spread=np.zeros(2), axes=np.zeros((1, 2)))
-    fitted, _ = fit_gaussians([leaves], labels, np.ones(2))
+    micro = replace(single_rows(X), spread=np.zeros(2), axes=np.zeros((1, 2)))
+    fitted, _ = fit_gaussians([micro], labels, np.ones(2))
     means, covariances, weights = plain_em(X, labels)
     np.testing.assert_allclose(fitted.centers, means, atol=1e-3)
     np.testing.assert_allclose(fitted.weights, weights, atol=1e-3)

@@ -6,8 +6,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.consensus import Sums, moved
-from koncord.aggregate.consensus.leaves import Leaves, leaves_of
-from koncord.aggregate.consensus.support import credible, weak_clusters, with_leaves, without_excess
+from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of
+from koncord.aggregate.consensus.support import credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.session.federation import run_federation, scaled_rows
 from koncord.session.inprocess import InProcess
@@ -30,8 +30,8 @@ class Liar(Site):
         return self.lie(super()._reply(message, round_))
 
 
-def far_leaves(reply):
-    return replace(reply, means=reply.means + 100.0) if isinstance(reply, Leaves) else reply
+def far_micro_clusters(reply):
+    return replace(reply, means=reply.means + 100.0) if isinstance(reply, MicroClusters) else reply
 
 
 def far_sums(reply):
@@ -62,7 +62,7 @@ def federation(lie, min_support):
 
 
 def test_no_client_counts_for_more_rows_than_as_many_clients_have():
-    reports = {name: leaves_of(table([at])[0], 20) for at, name in enumerate("abc")}
+    reports = {name: micro_clusters_of(table([at])[0], 20) for at, name in enumerate("abc")}
     reports["c"] = replace(reports["c"], counts=reports["c"].counts * 1000, scatters=reports["c"].scatters * 1000)
     fair = without_excess(reports, 2)
     assert fair["a"] is reports["a"]
@@ -72,24 +72,24 @@ def test_no_client_counts_for_more_rows_than_as_many_clients_have():
 
 
 def test_sites_of_like_size_and_a_single_site_count_for_all_they_have():
-    reports = {name: leaves_of(table([at])[0], 20) for at, name in enumerate("abc")}
+    reports = {name: micro_clusters_of(table([at])[0], 20) for at, name in enumerate("abc")}
     assert without_excess(reports, 3) == reports
     assert without_excess({"a": reports["a"]}, 2) == {"a": reports["a"]}
 
 
-def test_a_cluster_is_weak_if_fewer_clients_have_leaves_in_it():
+def test_a_cluster_is_weak_if_fewer_clients_have_micro_clusters_in_it():
     labels, clients = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 2, 2, 0])
     assert weak_clusters(labels, clients, 2).tolist() == [False, True, True]
     assert weak_clusters(labels, clients, 1).tolist() == [False, False, False]
 
 
 def test_what_is_believed_of_a_client_takes_its_share_of_the_spread():
-    leaves = leaves_of(table([0, 1, 2])[0], 20)
-    first = np.arange(len(leaves)) == 0
-    kept = with_leaves({"a": leaves}, {"a": first})["a"]
+    micro = micro_clusters_of(table([0, 1, 2])[0], 20)
+    first = np.arange(len(micro)) == 0
+    kept = with_micro_clusters({"a": micro}, {"a": first})["a"]
     assert len(kept) == 1
-    np.testing.assert_allclose(kept.spread, leaves.spread * leaves.counts[0] / leaves.counts.sum())
-    nothing = with_leaves({"a": leaves}, {"a": first & False})["a"]
+    np.testing.assert_allclose(kept.spread, micro.spread * micro.counts[0] / micro.counts.sum())
+    nothing = with_micro_clusters({"a": micro}, {"a": first & False})["a"]
     assert len(nothing) == 0
     assert not nothing.spread.any()
 
@@ -130,7 +130,7 @@ def test_a_client_that_is_cut_down_moves_a_center_by_its_mean():
 # --- one site of ten lies ---
 
 
-@pytest.mark.parametrize("lie", [far_leaves, far_sums, swapped_sums])
+@pytest.mark.parametrize("lie", [far_micro_clusters, far_sums, swapped_sums])
 def test_with_a_support_of_two_one_lying_site_changes_nothing_for_the_others(lie):
     model, ari = federation(lie, min_support=2)
     assert model.n_clusters == 4
@@ -142,22 +142,24 @@ def test_without_it_one_lying_site_can_draw_all_centers_away():
     assert ari < 0.5
 
 
-def far_leaves_and_nudged_sums(reply):
-    """Leaves far away; sums that rows could have, a little off."""
+def far_micro_clusters_and_nudged_sums(reply):
+    """Micro-clusters far away; sums that rows could have, a little off."""
     if isinstance(reply, Sums):
         return replace(reply, sums=reply.sums + 0.5 * reply.counts[:, None])
-    return far_leaves(reply)
+    return far_micro_clusters(reply)
 
 
-def test_the_sums_of_a_site_whose_leaves_were_set_aside_move_no_center():
-    far, nudged = (federation(lie, min_support=2)[0] for lie in (far_leaves, far_leaves_and_nudged_sums))
+def test_the_sums_of_a_site_whose_micro_clusters_were_set_aside_move_no_center():
+    far, nudged = (
+        federation(lie, min_support=2)[0] for lie in (far_micro_clusters, far_micro_clusters_and_nudged_sums)
+    )
     assert far.info["set_aside"].keys() == nudged.info["set_aside"].keys() == {"s9"}
     assert far.info["rounds"] > 0
     np.testing.assert_array_equal(far.centers, nudged.centers)
 
 
-def test_leaves_that_were_set_aside_are_said_and_support_no_cluster():
-    model, _ = federation(far_leaves, min_support=2)
+def test_micro_clusters_that_were_set_aside_are_said_and_support_no_cluster():
+    model, _ = federation(far_micro_clusters, min_support=2)
     assert set(model.info["set_aside"]) == {"s9"}
     assert "of s9" in " ".join(model.info["notes"])
     assert (model.groups["s9"] == -1).all()

@@ -21,7 +21,7 @@ from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 
 K, COLUMNS = 3, ("x", "y", "z")
-AGGREGATORS = every_aggregator(K, leaf_rows=10)
+AGGREGATORS = every_aggregator(K, micro_rows=10)
 del AGGREGATORS["afcl"]  # it sends rows
 
 

@@ -100,7 +100,7 @@ class Case:
         return sum((groups < 0).sum() for groups in self.model.groups.values())
 
     @property
-    def leaf_sites(self):
+    def micro_sites(self):
         return sum((groups >= 0).any() for groups in self.model.groups.values())
 
     @property
@@ -290,7 +290,7 @@ CONDITIONS = {
     "with at least one of its rows": lambda c: c.floor == 1,
     "keeps no local components": lambda c: not c.model.components,
     "the sites agree": lambda c: len(c.model.components) > 1,
-    "Every small mark is a leaf": lambda c: c.aggregator == "consensus",
+    "Every small mark is a micro-cluster": lambda c: c.aggregator == "consensus",
     "Every small mark is a local component": lambda c: c.model.components and c.aggregator != "consensus",
     "nobody was told this number": lambda c: c.aggregator in FINDS_K,
     "| as asked |": lambda c: c.aggregator in NEEDS_K and c.k == c.record.options["--clusters"],
@@ -306,8 +306,8 @@ CONDITIONS = {
     "not told": lambda c: (
         c.small or c.model.info["silent"] or any(a["asked"] == "Attribute" for a in c.model.info["missing"])
     ),
-    "drawn at random ten times": lambda c: c.aggregator == "consensus" and c.leaf_sites > 1,
-    "Only one site reported leaves": lambda c: c.aggregator == "consensus" and c.leaf_sites == 1,
+    "drawn at random ten times": lambda c: c.aggregator == "consensus" and c.micro_sites > 1,
+    "Only one site reported micro-clusters": lambda c: c.aggregator == "consensus" and c.micro_sites == 1,
     "sites support cluster": lambda c: any(n < c.min_support for n in c.model.info["support"]),
     "Components of different sites that belong together": lambda c: (
         c.model.components and c.aggregator != "consensus" and len(c.names) > 1
@@ -349,7 +349,7 @@ def test_the_counts_of_the_page_are_those_of_the_tables(case):
             assert told_rows in (0, true.sum())
 
 
-def test_a_leaf_that_was_set_aside_is_drawn_apart_and_joined_to_nothing(case):
+def test_a_micro_cluster_that_was_set_aside_is_drawn_apart_and_joined_to_nothing(case):
     source = page(case.model, case.record)
     aside = int(case.aside)
     n_marks = sum(len(groups) for groups in case.model.groups.values())

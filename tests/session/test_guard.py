@@ -25,7 +25,7 @@ from koncord.session.site import Site
 
 K, D = 3, 2
 CENTERS = 9.0 * np.array([[0, 0], [1, 0], [0, 1]])
-AGGREGATORS = every_aggregator(K, leaf_rows=1)
+AGGREGATORS = every_aggregator(K, micro_rows=1)
 SENDS_NO_ROWS = [name for name in AGGREGATORS if name != "afcl"]
 
 
@@ -563,7 +563,9 @@ def test_the_weight_of_one_row_in_a_mean_of_fedgem_is_at_most_one_in_the_floor(n
 
 @pytest.mark.parametrize("name", SENDS_NO_ROWS)
 def test_a_floor_that_withholds_nothing_changes_nothing(name):
-    aggregator = Consensus(2) if name == "consensus" else clone(AGGREGATORS[name])  # it has leaves of one row otherwise
+    aggregator = (
+        Consensus(2) if name == "consensus" else clone(AGGREGATORS[name])
+    )  # it has micro-clusters of one row otherwise
     X = tables(n_each=60)
     plain, _ = heard_from(X, aggregator, 1)
     floored, _ = heard_from(X, aggregator, 2)

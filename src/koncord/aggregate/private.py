@@ -14,7 +14,7 @@ import numpy as np
 
 from koncord.aggregate import consensus, fedkmeans
 from koncord.aggregate.base import Aggregator, as_instance
-from koncord.aggregate.consensus.leaves import Leaves
+from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.kernels.lloyd import kmeans
 from koncord.privacy.budget import CELLS, ROUND, SHARES, Accountant, Budget
@@ -141,7 +141,7 @@ class PrivateClient:
 
     def _reply(self, message: Any, rng: np.random.Generator) -> Any:
         if isinstance(message, consensus.Report):
-            return leaves_of(self._cells(), max(message.min_report, self.min_report))
+            return micro_clusters_of(self._cells(), max(message.min_report, self.min_report))
         if isinstance(message, fedkmeans.Begin):
             return means_of(self._cells(), message.n_clusters, max(message.min_count, self.min_report), rng)
         if isinstance(message, setup.Attribute):
@@ -266,12 +266,12 @@ def means_of(cells: Cells, n_clusters: int, least: int, rng: np.random.Generator
     return fedkmeans.LocalMeans(centers=found.centers[kept], counts=counts[kept])
 
 
-def leaves_of(cells: Cells, least: int) -> Leaves:
-    """Each cell of at least `least` rows as a leaf."""
+def micro_clusters_of(cells: Cells, least: int) -> MicroClusters:
+    """Each cell of at least `least` rows as a micro-cluster."""
     kept = cells.counts >= max(least, 1)
     d = cells.means.shape[1]
     scatters = cells.scatters[kept]
-    return Leaves(
+    return MicroClusters(
         counts=cells.counts[kept],
         means=cells.means[kept],
         scatters=scatters,

@@ -53,7 +53,7 @@ examples:
 RECORDED = (
     "clusters",
     "upsilon",
-    "leaf_rows",
+    "micro_cluster_rows",
     "allow_disclosure",
     "set",
     "columns",

@@ -51,7 +51,7 @@ of its own, field by field. Options of estimator and aggregator are for that: in
 # What the coordinator chooses for a run, with what a dry run takes unless told otherwise.
 REHEARSED = {"estimator": "asm", "seed": 0, "aggregator": "consensus", "standardize": True}
 # Options that mean something in a dry run only.
-DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "leaf_rows", "set")
+DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "micro_cluster_rows", "set")
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv

@@ -29,7 +29,7 @@ PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
 GIVEN = ("max_components", *ASM_OPTIONS)
 # Parameters that have an option of their own, of any aggregator and of one alone.
 FLAGS = {"n_clusters": "clusters", "n_seeds": "clusters", "allow_disclosure": "allow_disclosure"}
-OWN_FLAGS = {"fedgem": {"upsilon": "upsilon"}, "consensus": {"min_report": "leaf_rows"}}
+OWN_FLAGS = {"fedgem": {"upsilon": "upsilon"}, "consensus": {"min_report": "micro_cluster_rows"}}
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> Any:
@@ -91,10 +91,10 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
         "--upsilon", metavar="U", type=float, help="for fedgem: how far components reach (default: chosen, no labels)"
     )
     group.add_argument(
-        "--leaf-rows",
+        "--micro-cluster-rows",
         metavar="N",
         type=at_least_one,
-        help=f"for consensus: rows that each leaf a site reports stands for at least (default: {DEFAULT_MIN_REPORT}, "
+        help=f"for consensus: fewest rows of a micro-cluster that a site reports (default: {DEFAULT_MIN_REPORT}, "
         "or the site's --min-report where that is more)",
     )
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
@@ -187,7 +187,7 @@ def add_support_option(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=at_least_one,
         default=ServerPolicy.min_support,
-        help="mark clusters with components of fewer sites; consensus sets such leaves aside "
+        help="mark clusters with components of fewer sites; consensus sets such micro-clusters aside "
         f"(default: {ServerPolicy.min_support})",
     )
 
@@ -258,8 +258,8 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):
         raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
-    if args.leaf_rows is not None and args.aggregator != "consensus":
-        raise ValueError(f"--leaf-rows goes with --aggregator consensus, not {args.aggregator}.")
+    if args.micro_cluster_rows is not None and args.aggregator != "consensus":
+        raise ValueError(f"--micro-cluster-rows goes with --aggregator consensus, not {args.aggregator}.")
     if args.clusters is not None and args.clusters < 1:
         raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
     from koncord.aggregate.base import sends_rows
@@ -312,10 +312,10 @@ def check_floor(args: argparse.Namespace) -> None:
             f"--allow-disclosure lets rows leave, --min-report {args.min_report} nothing of fewer rows than that; "
             "if rows may leave, add --min-report 1."
         )
-    if args.leaf_rows is not None and args.leaf_rows < args.min_report:
+    if args.micro_cluster_rows is not None and args.micro_cluster_rows < args.min_report:
         raise ValueError(
-            f"--leaf-rows {args.leaf_rows} asks for leaves of fewer rows than --min-report {args.min_report} lets a "
-            f"site report; if they may be that small, add --min-report {args.leaf_rows}."
+            f"--micro-cluster-rows {args.micro_cluster_rows} asks for fewer rows than --min-report {args.min_report} "
+            f"lets a site report; if they may be that small, add --min-report {args.micro_cluster_rows}."
         )
 
 
@@ -330,8 +330,8 @@ def aggregator_of(args: argparse.Namespace) -> Any:
         given[takes] = args.clusters
     if args.upsilon is not None:
         given["upsilon"] = args.upsilon
-    if args.leaf_rows is not None:
-        given["min_report"] = args.leaf_rows
+    if args.micro_cluster_rows is not None:
+        given["min_report"] = args.micro_cluster_rows
     if args.allow_disclosure and "allow_disclosure" in parameters_of(kind):
         given["allow_disclosure"] = True
     return kind(**given)

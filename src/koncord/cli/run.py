@@ -55,7 +55,7 @@ METHOD = (
     "aggregator",
     "clusters",
     "upsilon",
-    "leaf_rows",
+    "micro_cluster_rows",
     "allow_disclosure",
     "set",
     "standardize",
@@ -359,7 +359,7 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
-        ("clusters", "upsilon", "leaf_rows", "allow_disclosure", "set", "common_columns", *GIVEN),
+        ("clusters", "upsilon", "micro_cluster_rows", "allow_disclosure", "set", "common_columns", *GIVEN),
         unless={"min_support": ServerPolicy.min_support},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}

@@ -206,8 +206,8 @@ def newly(before: SiteFolder, after: SiteFolder, *, with_rows: bool) -> list[str
 def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> tuple[Any, Any]:
     """The site's replies to one exchange and the seconds each took; what it needs to go on is on disk before.
 
-    Whatever is refused is in the ledger before the refusal leaves. How long an answer took depends on the rows: it is
-    told in whole seconds, and beside a privacy budget not at all.
+    Whatever is refused is in the ledger before the refusal micro-clusters. How long an answer took depends on the rows:
+    it is told in whole seconds, and beside a privacy budget not at all.
     """
     place = SiteFolder.load(folder)
     is_named = RUN_NAME.fullmatch(run) is not None

@@ -1,8 +1,8 @@
 """How few rows a number that leaves a site may stand for."""
 
 # Rows that every mean, sum and count a site sends stands for at least, unless somebody says otherwise. Below 5 it can
-# be told from leaves who was in a table; from 20 on hardly, and Consensus finds clusters best by leaves of about 20.
-# Light to import: the options of the command line name it.
+# be told from micro-clusters who was in a table; from 20 on hardly, and Consensus finds clusters best by micro-clusters
+# of about 20. Light to import: the options of the command line name it.
 DEFAULT_MIN_REPORT = 20
 # The way out of a run in which every site has too few rows.
 LOWER_FLOOR = "A smaller 'min_report' (--min-report) lets sites report of fewer rows."

@@ -28,7 +28,7 @@ LARGEST = {
     "n_candidates": 100,  # global models that clients judge in one round
     "judged_k": 500_000,  # centers of all of them
     "n_seeds": 20_000,
-    "n_leaves": 1_000,  # of one client
+    "n_micro_clusters": 1_000,  # of one client
     "n_axes": 16,
 }
 LARGEST_MESSAGE = 1 << 28  # bytes

@@ -5,7 +5,7 @@ from math import log
 from typing import Any
 
 from koncord.model.globalmodel import GlobalModel
-from koncord.report.conditions import n_leaf_sites, n_set_aside
+from koncord.report.conditions import n_micro_sites, n_set_aside
 from koncord.report.markup import Column, fixed, paragraph, table, tag, text
 from koncord.report.parametermap import color
 
@@ -198,10 +198,12 @@ def clusters(model: GlobalModel) -> str:
     support = model.info.get("support") or []
     if not len(stabilities) == len(support) == model.n_clusters:
         return ""
-    n_sites = n_leaf_sites(model)
-    supports = "A site supports a cluster if a leaf, a piece of its rows that it reported, lies in it."
+    n_sites = n_micro_sites(model)
+    supports = "A site supports a cluster if a micro-cluster, a piece of its rows that it reported, lies in it."
     if n_sites < 2:
-        return paragraph(f"Only one site reported leaves, so no cluster can be looked for without it. {supports}")
+        return paragraph(
+            f"Only one site reported micro-clusters, so no cluster can be looked for without it. {supports}"
+        )
     lines = [
         [
             tag("span", tag("b", str(cluster)), class_=f"chip {color(cluster)}"),
@@ -211,9 +213,9 @@ def clusters(model: GlobalModel) -> str:
         for cluster, (stability, n_supporting) in enumerate(zip(stabilities, support, strict=True))
     ]
     return paragraph(
-        f"Stability: {n_sites // 2} of the {n_sites} sites with leaves, drawn at random ten times, are clustered on "
-        "their own into as many clusters; the value is the share of rows that a cluster has in common with its nearest "
-        "counterpart. Near 1, the same cluster is found whoever takes part; below 0.5 it dissolves. "
+        f"Stability: {n_sites // 2} of the {n_sites} sites with micro-clusters, drawn at random ten times, are "
+        "clustered on their own into as many clusters; the value is the share of rows that a cluster has in common "
+        "with its nearest counterpart. Near 1, the same cluster is found with other sites; below 0.5 it dissolves. "
         f"{supports}"
     ) + table(
         "How stable each cluster is, and the sites that support it",

@@ -35,16 +35,16 @@ def silent_sites(model: GlobalModel) -> tuple[str, ...]:
     return tuple(site for site in model.info.get("silent", ()) if site in model.sites)
 
 
-def n_leaf_sites(model: GlobalModel) -> int:
-    """Sites of which a leaf, or a component, went into a cluster."""
+def n_micro_sites(model: GlobalModel) -> int:
+    """Sites of which a micro-cluster, or a component, went into a cluster."""
     return sum(bool((clusters >= 0).any()) for clusters in model.groups.values())
 
 
 def n_set_aside(model: GlobalModel) -> int:
-    """Leaves that went into no cluster."""
+    """Micro-clusters that went into no cluster."""
     return sum(int((clusters < 0).sum()) for clusters in model.groups.values())
 
 
-def has_leaves(model: GlobalModel) -> bool:
-    """Whether the components of the model are leaves, of which a site may have several in a cluster."""
-    return "leaves" in model.info
+def has_micro_clusters(model: GlobalModel) -> bool:
+    """Whether the components of the model are micro-clusters, of which a site may have several in a cluster."""
+    return "micro_clusters" in model.info

@@ -17,10 +17,10 @@ from koncord.report.conditions import (
     NOT_TOLD,
     about_floor,
     floor_of,
-    has_leaves,
+    has_micro_clusters,
     is_all_private,
     is_partly_private,
-    n_leaf_sites,
+    n_micro_sites,
     n_set_aside,
     private_sites,
 )
@@ -302,9 +302,9 @@ def parameters(model: GlobalModel, record: RunRecord) -> list[str]:
     more = ""
     if len(plane.components):
         about += f" {about_marks(model)}"
+        parts = "Micro-clusters" if has_micro_clusters(model) else "Local components"
         rows = table(
-            f"{'Leaves' if has_leaves(model) else 'Local components'}, the cluster each went into, and its distance to "
-            "that center on the scaled columns",
+            f"{parts}, the cluster each went into, and its distance to that center on the scaled columns",
             [Column(head="site", is_text=True), *numeric("component", "cluster", "distance")],
             component_rows(model),
         )
@@ -325,14 +325,16 @@ def parameters(model: GlobalModel, record: RunRecord) -> list[str]:
 def about_marks(model: GlobalModel) -> str:
     """What the small marks are, and what they tell."""
     said = ["Every small mark is a local component of one site, joined to the center it went into."]
-    if has_leaves(model):
-        said = ["Every small mark is a leaf, a piece of the rows of one site, joined to the center it went into."]
+    if has_micro_clusters(model):
+        said = [
+            "Every small mark is a micro-cluster, a piece of the rows of one site, joined to the center it went into."
+        ]
     if n_set_aside(model):
         said.append(
-            "An open mark without a line is a leaf that was set aside: its cluster had leaves of fewer than "
+            "An open mark without a line is a micro-cluster that was set aside: its cluster had support of fewer than "
             f"{model.info['min_support']} sites."
         )
-    if n_leaf_sites(model) > 1:
+    if n_micro_sites(model) > 1:
         said.append("Where the marks of a ring lie close together, the sites agree.")
     if private_sites(model):
         said.append("Where a site has a privacy budget, noise has moved its marks.")
@@ -728,8 +730,8 @@ def that_answered(model: GlobalModel) -> str:
 
 def what_makes_a_cluster(model: GlobalModel) -> str:
     """How what a site sees becomes a global cluster, by this method."""
-    if has_leaves(model):
-        return "Global clusters are made of leaves, smaller pieces of rows, and not of these components."
+    if has_micro_clusters(model):
+        return "Global clusters are made of micro-clusters, smaller pieces of rows, and not of these components."
     if not model.components:
         return "Global clusters were not made of these components."
     return "Components of different sites that belong together make one global cluster." if len(model.sites) > 1 else ""

@@ -8,7 +8,7 @@ import numpy as np
 
 from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
-from koncord.report.conditions import has_leaves
+from koncord.report.conditions import has_micro_clusters
 from koncord.report.markup import tag, text
 from koncord.types import FloatArray, IntArray
 
@@ -77,7 +77,7 @@ def parameter_map(model: GlobalModel, plane: Plane) -> str:
     """The SVG element, with a title and a description in words."""
     centers, components = on_canvas(plane)
     n_aside = int((plane.groups < 0).sum())
-    part = ("leaf", "leaves") if has_leaves(model) else ("local component", "local components")
+    part = ("micro-cluster", "micro-clusters") if has_micro_clusters(model) else ("local component", "local components")
     title = f"Map of {counted(model.n_clusters, 'global center')}"
     what = ""
     if len(components):

@@ -64,7 +64,7 @@ class ServerPolicy:
     min_sites : int, default 2
         Quorum: fewest sites that must answer an exchange. Sites in one process all answer.
     min_support : int, default 1
-        Flag clusters supported by fewer than this many sites; `Consensus` sets such leaves aside.
+        Flag clusters supported by fewer than this many sites; `Consensus` sets such micro-clusters aside.
     round_timeout : float, default 120
         Seconds an exchange waits for a site.
     first_timeout : float, default 3600

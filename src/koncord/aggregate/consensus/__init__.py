@@ -1,10 +1,10 @@
-"""Consensus: clients report fine leaves, the server finds how many clusters they make, rounds of sums refine these.
+"""Consensus: clients report micro-clusters, the server finds how many clusters they make.
 
 A server can merge what a client took apart, but not take apart what a client merged. So every client describes its
-rows by the leaves of its split tree, as fine as its disclosure floor allows, and all decisions are the server's: which
-leaves belong together, of one client or of many, and how many clusters there are
-(`koncord.aggregate.consensus.choosing`).
-Rounds of sums and counts by nearest center then bring the centers to where the rows are.
+rows by the micro-clusters of its split tree, as fine as its disclosure floor allows, and all decisions are the
+server's: which micro-clusters belong together, of one client or of many, and how many clusters there are
+(`koncord.aggregate.consensus.choosing`). Rounds of sums and counts by nearest center then bring the centers to where
+the rows are.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -18,9 +18,9 @@ from sklearn.base import clone
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
-from koncord.aggregate.consensus.leaves import Leaves, leaves_of, stacked
+from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of, stacked
 from koncord.aggregate.consensus.mixture import fit_gaussians
-from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_leaves, without_excess
+from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
@@ -28,11 +28,11 @@ from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.protocol.setup import without_small
 from koncord.types import BoolArray, FloatArray, IntArray
 
-# With fewer leaves a site, on average, the floor hides clusters.
-FEW_LEAVES = 3
+# With fewer micro-clusters a site, on average, the floor hides clusters.
+FEW_MICRO_CLUSTERS = 3
 # d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
 SINGLE_PEAK = 1.75
-# Times that the number of clusters is chosen anew without leaves that too few clients support.
+# Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
 
 # --- messages ---
@@ -40,9 +40,9 @@ MOST_CHOICES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Server to client: send the leaves of your rows."""
+    """Server to client: send the micro-clusters of your rows."""
 
-    min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a leaf must stand for to be sent
+    min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a micro-cluster must stand for to be sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,8 @@ class Sums:
 # --- client steps ---
 
 
-def report(local: Local, state: None, down: Report) -> tuple[None, Leaves]:
-    return None, leaves_of(local.X, max(down.min_report, local.min_report))
+def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
+    return None, micro_clusters_of(local.X, max(down.min_report, local.min_report))
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
@@ -105,55 +105,57 @@ class Agreed:
     """What the server made of the reports."""
 
     choice: Choice
-    reports: Mapping[str, Leaves]  # the leaves that it believed, by client
-    leaves: Leaves  # all of these
-    clients: IntArray  # (n_leaves,) of each of these: the place of its client in the order of the reports
-    believed: Mapping[str, BoolArray]  # of all leaves of each client
+    reports: Mapping[str, MicroClusters]  # the micro-clusters that it believed, by client
+    micro: MicroClusters  # all of these
+    clients: IntArray  # (n_micro_clusters,) of each of these: the place of its client in the order of the reports
+    believed: Mapping[str, BoolArray]  # of all micro-clusters of each client
 
     def rows(self) -> dict[str, IntArray]:
-        """Rows of each client by cluster, as far as the leaves tell."""
+        """Rows of each client by cluster, as far as the micro-clusters tell."""
         k = self.choice.chosen.n_clusters
         return {
-            client: np.bincount(self.choice.labels[own], self.leaves.counts[own], minlength=k)
+            client: np.bincount(self.choice.labels[own], self.micro.counts[own], minlength=k)
             for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
         }
 
     def centers(self) -> FloatArray:
-        weights = self.leaves.counts.astype(float)
-        nowhere = np.zeros((self.choice.chosen.n_clusters, self.leaves.means.shape[1]))
-        return means_by_label(self.leaves.means, self.choice.labels, weights, otherwise=nowhere)
+        weights = self.micro.counts.astype(float)
+        nowhere = np.zeros((self.choice.chosen.n_clusters, self.micro.means.shape[1]))
+        return means_by_label(self.micro.means, self.choice.labels, weights, otherwise=nowhere)
 
     def within(self) -> float:
-        """Root mean squared distance of the rows to the center of their leaf."""
-        return float(np.sqrt(cost_of(self.leaves, self.choice.labels) / self.leaves.counts.sum()))
+        """Root mean squared distance of the rows to the center of their micro-cluster."""
+        return float(np.sqrt(cost_of(self.micro, self.choice.labels) / self.micro.counts.sum()))
 
 
 class Consensus(Aggregator):
-    """Finds the global clusters, and how many there are, from leaves that every client reports.
+    """Finds the global clusters, and how many there are, from micro-clusters that every client reports.
 
-    A client sends its leaves once: count, mean and scatter of pieces of at least `min_report` rows, and along which
-    axes they are long. Whatever phase 1 found is reported but not needed. The server clusters all leaves for every K,
-    compares each clustering with what one Gaussian would give, and chooses (see
-    `koncord.aggregate.consensus.choosing`); one
-    cluster is a possible answer. Then come at most `n_rounds` rounds in which clients send counts and sums by nearest
-    center. A client with fewer than `min_report` rows reports nothing; its rows get labels all the same. A client
-    that is missing from a round is left out of that round only.
+    A client sends its micro-clusters once: count, mean and scatter of pieces of at least `min_report` rows, and along
+    which axes they are long. Whatever phase 1 found is reported but not needed. The server clusters all micro-clusters
+    for every K, compares each clustering with what one Gaussian would give, and chooses (see
+    `koncord.aggregate.consensus.choosing`); one cluster is a possible answer. Then come at most `n_rounds` rounds in
+    which clients send counts and sums by nearest center. A client with fewer than `min_report` rows reports nothing;
+    its rows get labels all the same. A client that is missing from a round is left out of that round only.
 
     Parameters
     ----------
-    min_report : rows that every leaf and sum a client sends stands for at least. None is 20, or the floor of the run
-        where that is more: leaves of fewer than 20 rows find clusters less well (docs/consensus.md) and tell more, so
-        they are asked for here, and the floor of the run must allow them
-    n_rounds : most rounds of refinement by nearest center. 0 makes Gaussian clusters of the leaves instead, without a
-        round; where a site has a privacy budget, which tells no covariance, the centers of the leaves are kept
+    min_report : rows that every micro-cluster and sum a client sends stands for at least. None is 20, or the floor of
+    the run
+        where that is more: micro-clusters of fewer than 20 rows find clusters less well (docs/consensus.md) and tell
+        more, so they are asked for here, and the floor of the run must allow them
+    n_rounds : most rounds of refinement by nearest center. 0 makes Gaussian clusters of the micro-clusters instead,
+    without a
+        round; where a site has a privacy budget, which tells no covariance, the centers of the micro-clusters are kept
     max_clusters : most clusters that are looked for
     slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
         is as good, and the gap statistic decides among such
     tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
-    min_support : sites that a cluster needs leaves of to be believed; None is as many as the run asks for, 1 unless
-        told otherwise. With 2 or more, one lying site can do less harm: leaves of clusters with fewer sites are set
-        aside and the choice is made anew, no site counts for more rows than so many sites have, and sums of rows that
-        cannot be are not counted. What a single honest site holds goes too
+    min_support : sites that a cluster needs micro-clusters of to be believed; None is as many as the run asks for, 1
+    unless
+        told otherwise. With 2 or more, one lying site can do less harm: micro-clusters of clusters with fewer sites are
+        set aside and the choice is made anew, no site counts for more rows than so many sites have, and sums of rows
+        that cannot be are not counted. What a single honest site holds goes too
 
     Examples
     --------
@@ -187,7 +189,7 @@ class Consensus(Aggregator):
         self.min_support = min_support
 
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
-        check_count("min_report", self.leaf_rows, owner=self)
+        check_count("min_report", self.micro_rows, owner=self)
         check_count("n_rounds", self.n_rounds, owner=self, least=0)
         check_count("max_clusters", self.max_clusters, owner=self)
         check_number("slack", self.slack, owner=self, least=0)
@@ -196,8 +198,8 @@ class Consensus(Aggregator):
         return self._serve(n_features, rng)
 
     @property
-    def leaf_rows(self) -> int:
-        """Rows that a leaf, and a sum, stands for at least; a site with a higher floor keeps to its own."""
+    def micro_rows(self) -> int:
+        """Rows that a micro-cluster, and a sum, stands for at least; a site with a higher floor keeps to its own."""
         return DEFAULT_MIN_REPORT if self.min_report is None else self.min_report
 
     @property
@@ -214,7 +216,7 @@ class Consensus(Aggregator):
                     f"'{name}' of Consensus is {own} and that of the run {of_run}, which it cannot go below; give both "
                     f"the same, or leave it to the run: Consensus({name}=None)."
                 )
-        mine = {"min_report": self.leaf_rows, "min_support": self.support}
+        mine = {"min_report": self.micro_rows, "min_support": self.support}
         under: Self = clone(self).set_params(**{name: max(mine[name], run[name]) for name in run})
         return under
 
@@ -222,15 +224,15 @@ class Consensus(Aggregator):
         return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}
 
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
-        reports: dict[str, Leaves] = dict((yield Report(min_report=self.leaf_rows)))
+        reports: dict[str, MicroClusters] = dict((yield Report(min_report=self.micro_rows)))
         if not any(len(each) for each in reports.values()):
             raise KoncordError(
-                f"No client sent a leaf: each has fewer than {self.leaf_rows} rows, or than its floor. "
-                f"{LOWER_FLOOR} 'min_report' of Consensus (--leaf-rows) must be as small."
+                f"No client sent a micro-cluster: each has fewer than {self.micro_rows} rows, or than its floor. "
+                f"{LOWER_FLOOR} 'min_report' of Consensus (--micro-cluster-rows) must be as small."
             )
         agreed = self._agreed(reports, n_features, rng)
         choice, rows = agreed.choice, agreed.rows()
-        stable_shares = stabilities(agreed.leaves, agreed.clients, choice, rng)
+        stable_shares = stabilities(agreed.micro, agreed.clients, choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
             return self._shaped(reports, agreed, stable_shares)
         centers, shifts = yield from self._refined(agreed, rows)
@@ -245,7 +247,7 @@ class Consensus(Aggregator):
             info={
                 "choice": told(choice),
                 "stabilities": [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept],
-                "leaves": {client: len(each) for client, each in reports.items()},
+                "micro_clusters": {client: len(each) for client, each in reports.items()},
                 "set_aside": set_aside(agreed),
                 "rounds": len(shifts),
                 "shifts": shifts,
@@ -254,15 +256,17 @@ class Consensus(Aggregator):
             },
         )
 
-    def _shaped(self, reports: Mapping[str, Leaves], agreed: Agreed, stable_shares: Sequence[float | None]) -> Outcome:
-        """The outcome with Gaussian clusters, fitted to the leaves without a further round."""
+    def _shaped(
+        self, reports: Mapping[str, MicroClusters], agreed: Agreed, stable_shares: Sequence[float | None]
+    ) -> Outcome:
+        """The outcome with Gaussian clusters, fitted to the micro-clusters without a further round."""
         gaussians, shares = fit_gaussians(list(agreed.reports.values()), agreed.choice.labels, agreed.choice.scales)
         labels = shares.argmax(axis=1)
         groups = {}
         for at, (client, believed) in enumerate(agreed.believed.items()):
             groups[client] = np.full(len(reports[client]), -1, dtype=np.int64)
             groups[client][believed] = labels[agreed.clients == at]
-        came_from = best_match(agreed.choice.labels, shares * agreed.leaves.counts[:, None])
+        came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
         return Outcome(
             centers=gaussians.centers,
             gaussians=gaussians,
@@ -271,7 +275,7 @@ class Consensus(Aggregator):
             info={
                 "choice": told(agreed.choice),
                 "stabilities": [stable_shares[cluster] for cluster in came_from],
-                "leaves": {client: len(each) for client, each in reports.items()},
+                "micro_clusters": {client: len(each) for client, each in reports.items()},
                 "set_aside": set_aside(agreed),
                 "rounds": 0,
                 "shifts": [],
@@ -280,24 +284,24 @@ class Consensus(Aggregator):
             },
         )
 
-    def _agreed(self, reports: Mapping[str, Leaves], n_features: int, rng: np.random.Generator) -> Agreed:
-        """A choice; anew without the leaves of clusters that too few clients support, as long as there are such."""
+    def _agreed(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Agreed:
+        """A choice, made again without the micro-clusters of clusters that too few clients support."""
         heard = reports if self.support == 1 else without_excess(reports, self.support)
         believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
         for last in reversed(range(MOST_CHOICES)):
-            kept = with_leaves(heard, believed)
-            leaves = stacked(list(kept.values()), n_features)
+            kept = with_micro_clusters(heard, believed)
+            micro = stacked(list(kept.values()), n_features)
             clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
-            choice = self._choose(leaves, np.bincount(clients, leaves.counts).astype(np.int64), rng)
+            choice = self._choose(micro, np.bincount(clients, micro.counts).astype(np.int64), rng)
             weak = weak_clusters(choice.labels, clients, self.support)
             if not weak.any() or weak.all() or not last:
                 break
             for at, is_believed in enumerate(believed.values()):
                 is_believed[is_believed] = ~weak[choice.labels[clients == at]]
-        return Agreed(choice=choice, reports=kept, leaves=leaves, clients=clients, believed=believed)
+        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, believed=believed)
 
-    def _choose(self, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> Choice:
-        return choose(leaves, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
+    def _choose(self, micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> Choice:
+        return choose(micro, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
 
     def _refined(
         self, agreed: Agreed, rows: dict[str, IntArray]
@@ -309,7 +313,7 @@ class Consensus(Aggregator):
         centers, within = agreed.centers(), agreed.within()
         shifts: list[float] = []
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
-            replies = yield Refine(centers=centers, min_report=self.leaf_rows)
+            replies = yield Refine(centers=centers, min_report=self.micro_rows)
             replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
             if not replies:
                 break
@@ -321,7 +325,7 @@ class Consensus(Aggregator):
 
 
 def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
-    """For each cluster of the mixture, the cluster of `labels` that most of its `rows` (n_leaves, k) come from."""
+    """For each cluster of the mixture, the cluster of `labels` that most of its `rows` (n, k) come from."""
     common = np.zeros((int(labels.max()) + 1, rows.shape[1]))
     np.add.at(common, labels, rows)
     found: list[int] = common.argmax(axis=0).tolist()
@@ -329,12 +333,14 @@ def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
 
 
 def is_trusted(believed: BoolArray | None) -> bool:
-    """Whether at least half of the leaves of a client are believed, if it sent any."""
+    """Whether at least half of the micro-clusters of a client are believed, if it sent any."""
     return believed is None or not len(believed) or bool(believed.mean() >= 0.5)
 
 
 def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
-    """Which centers some client last told rows of: a leaf across two clusters can make a center that ends between them.
+    """Mask of centers that at least one site still assigns rows to.
+
+    A micro-cluster that straddles two clusters can leave an empty center between them.
 
     All, if nobody did.
     """
@@ -355,7 +361,7 @@ def told(choice: Choice) -> dict[str, Any]:
 
 
 def set_aside(agreed: Agreed) -> dict[str, int]:
-    """Leaves that were not believed, by client; clients without are left out."""
+    """Micro-clusters that were not believed, by client; clients without are left out."""
     unbelieved = {client: int((~believed).sum()) for client, believed in agreed.believed.items()}
     return {client: n for client, n in unbelieved.items() if n}
 
@@ -369,10 +375,11 @@ def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")
-    if len(agreed.leaves) < FEW_LEAVES * len(np.unique(agreed.clients)):
+    if len(agreed.micro) < FEW_MICRO_CLUSTERS * len(np.unique(agreed.clients)):
         said.append(
-            f"Sites reported {len(agreed.leaves) / len(np.unique(agreed.clients)):.1f} leaves on average, which may "
-            f"hide clusters of few rows: leaves of fewer than {by.leaf_rows} rows, where sites allow them, would tell."
+            f"Sites reported {len(agreed.micro) / len(np.unique(agreed.clients)):.1f} micro-clusters on average, which "
+            f"may hide clusters of few rows: micro-clusters of fewer than {by.micro_rows} rows show them, "
+            "where sites allow it."
         )
     if not kept.all():
         said.append(
@@ -383,7 +390,7 @@ def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
     if unbelieved:
         whose = ", ".join(f"{n} of {client}" for client, n in unbelieved.items())
         said.append(
-            f"Leaves of clusters that fewer than {by.support} sites support were set aside before the number of "
-            f"clusters was chosen: {whose}."
+            f"Micro-clusters of clusters that fewer than {by.support} sites support were set aside before K "
+            f"was chosen: {whose}."
         )
     return said

@@ -1,18 +1,19 @@
-"""How many clusters the leaves of all clients make, found from the leaves alone.
+"""How many clusters the micro-clusters of all clients make, found from these alone.
 
-Three hierarchies of the leaves give a clustering for every number of clusters K: Ward's, polished by k-means; average
-linkage, which lets a large cluster stand beside small ones; and average linkage whose clusters of a single leaf
-went to the nearest other one. Two answers are looked for among these clusterings.
+Three hierarchies of the micro-clusters give a clustering for every number of clusters K: Ward's, polished by k-means;
+average linkage, which lets a large cluster stand beside small ones; and average linkage whose clusters of a single
+micro-cluster went to the nearest other one. Two answers are looked for among these clusterings.
 
 *Clusters that stand apart.* Each cluster is compared with its nearest ones by d', their distance on the line that tells
 them apart (`koncord.aggregate.consensus.separation`). The clustering with the most clusters that stand apart, less
 those that do not, is the first answer. It neither sees how large a cluster is nor columns that tell nothing.
 
 *More structure than one Gaussian.* Every clustering is judged by its *separation*, the mean silhouette of the rows as
-far as the leaves tell it, and by its *compactness*, the logarithm of the squared distances to the centers, both against
-the null model: rows of one Gaussian, split into leaves and clustered in the same way. Of the clusterings almost as
-separated as the best one, the one that exceeds the null model's compactness most (the gap statistic of Tibshirani,
-Walther and Hastie, 2001) is the second answer. Clusters that run into each other are found by this one only.
+far as the micro-clusters tell it, and by its *compactness*, the logarithm of the squared distances to the centers, both
+against the null model: rows of one Gaussian, split into micro-clusters and clustered in the same way. Of the
+clusterings almost as separated as the best one, the one that exceeds the null model's compactness most (the gap
+statistic of Tibshirani, Walther and Hastie, 2001) is the second answer. Clusters that run into each other are found by
+this one only.
 
 The first answer is taken where its clusters are certain; else the second one, where it is finer and as good, or coarser
 and clearly better separated. With neither there is one cluster.
@@ -27,7 +28,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
-from koncord.aggregate.consensus.leaves import Leaves, groups_of, leaves_by, rescaled, taken
+from koncord.aggregate.consensus.microclusters import MicroClusters, groups_of, micro_clusters_by, rescaled, taken
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.lloyd import kmeans, lloyd
@@ -37,18 +38,19 @@ from koncord.types import FloatArray, IntArray
 EVERY_K, STEP = 30, 1.05
 # Values of K at which the Gaussian is looked at: between them its curves are smooth.
 EVERY_NULL_K, NULL_STEP = 4, 1.4
-# More leaves than this are put together first, because distances between all pairs are held.
-MOST_LEAVES = 1000
-# Rows drawn from the Gaussian: in one draw, and for one leaf of a large client, in smallest leaves.
-NULL_ROWS, NULL_ROWS_A_LEAF = 20_000, 3
+# More micro-clusters than this are put together first, because distances between all pairs are held.
+MOST_MICRO_CLUSTERS = 1000
+# Rows drawn from the Gaussian: in one draw, and for one micro-cluster of a large client, in smallest micro-clusters.
+NULL_ROWS, NULL_ROWS_A_MICRO_CLUSTER = 20_000, 3
 # In how many draws, and their rows; and how many more where it is in doubt whether there is more than one cluster.
 DRAWS, DRAWN_ROWS = (3, 8), 16_000
 MORE_DRAWS, MORE_ROWS = (3, 5), 15_000
-# How many times the chance of a draw of the Gaussian the leaves must show to be several clusters; what is in doubt, and
-# what is still in doubt after more draws.
+# How many times the chance of a draw of the Gaussian the micro-clusters must show to be several clusters; what is in
+# doubt, and what is still in doubt after more draws.
 TIMES_CHANCE = 3.0
 IN_DOUBT = ((2.0, 4.0), (2.3, 3.6))
-# Leaves cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as good.
+# Micro-clusters cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as
+# good.
 SHARE_OF_GAP = 0.1
 # d' beyond which a cluster stands apart: between two halves of one Gaussian (1.32) and two Gaussians two standard
 # deviations apart (1.46). What a cluster adds and takes away at most, so that no single one outweighs the others.
@@ -62,7 +64,7 @@ LEAST_VALLEY = 0.3
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
 STABILITY_DRAWS = 10
-# The most levels of average linkage that are searched for one without single leaves.
+# The most levels of average linkage that are searched for one without single micro-clusters.
 MOST_LEVELS = 200
 Hierarchy = Literal["ward", "average", "condensed"]
 WARD: Hierarchy = "ward"
@@ -75,7 +77,7 @@ Labelings = Mapping[Key, IntArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One clustering of the leaves, compared with one Gaussian; for one cluster all is 0."""
+    """One clustering of the micro-clusters, compared with one Gaussian; for one cluster all is 0."""
 
     hierarchy: Hierarchy
     n_clusters: int
@@ -98,20 +100,20 @@ ONE_CLUSTER = Candidate(hierarchy=WARD, n_clusters=1, silhouette=0.0, separation
 class Choice:
     """What was chosen, what was looked at, and why."""
 
-    labels: IntArray  # (n_leaves,) cluster of each leaf
+    labels: IntArray  # (n_micro_clusters,) cluster of each micro-cluster
     chosen: Candidate
     runner_up: Candidate | None  # the best of another K
     candidates: tuple[Candidate, ...]  # by K
     separation_by_chance: float  # the largest that a draw of the Gaussian shows against the others, on average
     gap_by_chance: float
-    is_structured: bool = False  # whether the leaves show more than draws of one Gaussian do
+    is_structured: bool = False  # whether the micro-clusters show more than draws of one Gaussian do
     times_chance: float = 0.0  # how many times what chance gives one Gaussian
     scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
     stands_apart: bool = False  # whether it was chosen because its clusters stand apart
 
 
 class Judged(NamedTuple):
-    """How well a clustering of leaves does."""
+    """How well a clustering of micro-clusters does."""
 
     silhouette: float
     log_cost: float  # of the squared distances to the centers, as a share of those to the mean
@@ -119,11 +121,11 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Look:
-    """Every clustering of the leaves that was looked at, with the columns weighed in one way."""
+    """Every clustering of the micro-clusters that was looked at, with the columns weighed in one way."""
 
     scales: FloatArray  # (n_features,) that the columns were multiplied by
-    leaves: Leaves  # as weighed, at most `MOST_LEAVES`
-    belongs: IntArray  # of every leaf of the clients: the one it went into
+    micro: MicroClusters  # as weighed, at most `MOST_MICRO_CLUSTERS`
+    belongs: IntArray  # of every micro-cluster of the clients: the one it went into
     shapes: Shapes
     labels: Labelings
     null: "Null"
@@ -135,19 +137,21 @@ class Look:
         return [each for each in self.candidates if each.hierarchy != CONDENSED]
 
     def labels_of(self, candidate: Candidate) -> IntArray:
-        one = np.zeros(len(self.leaves), dtype=np.int64)
+        one = np.zeros(len(self.micro), dtype=np.int64)
         return self.labels.get((candidate.hierarchy, candidate.n_clusters), one)
 
 
-def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float) -> Choice:
-    """Choose a clustering of `leaves`, which clients with so many `rows` reported."""
-    first = look_at(leaves, rows, rng, column_scales(leaves, np.arange(len(leaves))), max_clusters=max_clusters)
+def choose(
+    micro: MicroClusters, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float
+) -> Choice:
+    """Choose a clustering of `micro`, which clients with so many `rows` reported."""
+    first = look_at(micro, rows, rng, column_scales(micro, np.arange(len(micro))), max_clusters=max_clusters)
     is_structured = times_chance(first.regular, first.null) > TIMES_CHANCE
     standing = most_apart(first.candidates)
     look = first
     if standing is not None and standing.certainty >= WEIGHING:
-        scales = column_scales(leaves, first.labels_of(standing)[first.belongs])
-        look = look_at(leaves, rows, rng, scales, max_clusters=max_clusters)
+        scales = column_scales(micro, first.labels_of(standing)[first.belongs])
+        look = look_at(micro, rows, rng, scales, max_clusters=max_clusters)
     chosen = best_of(look, look.candidates, is_structured, slack)
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
     runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
@@ -167,9 +171,11 @@ def choose(leaves: Leaves, rows: IntArray, rng: np.random.Generator, *, max_clus
     )
 
 
-def look_at(leaves: Leaves, rows: IntArray, rng: np.random.Generator, scales: FloatArray, *, max_clusters: int) -> Look:
-    """Cluster the leaves, with their columns multiplied by `scales`, for every K, and compare with the null model."""
-    weighed = rescaled(leaves, scales)
+def look_at(
+    micro: MicroClusters, rows: IntArray, rng: np.random.Generator, scales: FloatArray, *, max_clusters: int
+) -> Look:
+    """Cluster the micro-clusters, columns multiplied by `scales`, for every K, and compare with the null model."""
+    weighed = rescaled(micro, scales)
     coarse, belongs = put_together(weighed, rng)
     most = min(max_clusters, len(coarse))
     found = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
@@ -183,7 +189,7 @@ def look_at(leaves: Leaves, rows: IntArray, rng: np.random.Generator, scales: Fl
     shapes = Shapes(coarse, weighed.covariance_inside())
     return Look(
         scales=scales,
-        leaves=coarse,
+        micro=coarse,
         belongs=belongs,
         shapes=shapes,
         labels=found,
@@ -213,8 +219,9 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     found = ranking(compact, look.null.gap_by_chance, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
-    # Leaves without a covariance (of a site with a budget) carry noise in their means, which d' takes for distance.
-    is_certain = standing.certainty >= CERTAIN and len(look.leaves.axes) > 0
+    # Micro-clusters without a covariance (of a site with a budget) carry noise in their means, which d' takes for
+    # distance.
+    is_certain = standing.certainty >= CERTAIN and len(look.micro.axes) > 0
     if found is None:
         has_valley = look.shapes.deepest_valley(look.labels_of(standing)) >= LEAST_VALLEY
         return standing if is_certain and has_valley else ONE_CLUSTER
@@ -224,16 +231,16 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     return found if is_as_good else standing
 
 
-def column_scales(leaves: Leaves, labels: IntArray) -> FloatArray:
+def column_scales(micro: MicroClusters, labels: IntArray) -> FloatArray:
     """What to multiply each column by: more where the groups differ by more than the rows inside them do.
 
     It is the root of 1 over the share of a column's variance that is inside the groups; units stay as they are.
     """
-    weights = leaves.counts.astype(float)
+    weights = micro.counts.astype(float)
     k = int(labels.max()) + 1
-    means = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
-    about_groups, about_all = leaves.means - means[labels], leaves.means - weights @ leaves.means / weights.sum()
-    inside = np.diagonal(leaves.covariance_inside())
+    means = means_by_label(micro.means, labels, weights, otherwise=np.zeros((k, micro.means.shape[1])))
+    about_groups, about_all = micro.means - means[labels], micro.means - weights @ micro.means / weights.sum()
+    inside = np.diagonal(micro.covariance_inside())
     within = weights @ about_groups**2 / weights.sum() + inside
     total = weights @ about_all**2 / weights.sum() + inside
     share = np.divide(within, total, out=np.ones(len(total)), where=total > np.finfo(float).tiny)
@@ -250,7 +257,7 @@ def grid(most: int, *, every: int, step: float) -> list[int]:
 
 
 def times_chance(candidates: Sequence[Candidate], null: "Null | Choice") -> float:
-    """How many times what chance gives the leaves show: of the gap, or of gap and separation on average if less."""
+    """Structure in multiples of chance: of the gap, or the mean of gap and separation if that is less."""
     gap = ratio(max((each.gap for each in candidates), default=0.0), null.gap_by_chance)
     separation = ratio(max((each.separation for each in candidates), default=0.0), null.separation_by_chance)
     return min(gap, (gap + separation) / 2)
@@ -279,64 +286,66 @@ def ranking(candidates: Sequence[Candidate], chance: float, slack: float) -> lis
     ]
 
 
-# --- clusterings of leaves ---
+# --- clusterings of micro-clusters ---
 
 
-def put_together(leaves: Leaves, rng: np.random.Generator) -> tuple[Leaves, IntArray]:
-    """At most `MOST_LEAVES` leaves, and the one that each of the given went into."""
-    if len(leaves) <= MOST_LEAVES:
-        return leaves, np.arange(len(leaves))
-    weights = leaves.counts.astype(float)
-    near = kmeans(leaves.means, MOST_LEAVES, rng, weights=weights, max_iter=3).labels
+def put_together(micro: MicroClusters, rng: np.random.Generator) -> tuple[MicroClusters, IntArray]:
+    """At most `MOST_MICRO_CLUSTERS` micro-clusters, and the one that each of the given went into."""
+    if len(micro) <= MOST_MICRO_CLUSTERS:
+        return micro, np.arange(len(micro))
+    weights = micro.counts.astype(float)
+    near = kmeans(micro.means, MOST_MICRO_CLUSTERS, rng, weights=weights, max_iter=3).labels
     _, belongs = np.unique(near, return_inverse=True)
     k = int(belongs.max()) + 1
-    means = means_by_label(leaves.means, belongs, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
-    gaps = leaves.means - means[belongs]
-    scatters = np.bincount(belongs, leaves.scatters + weights * np.vecdot(gaps, gaps)).astype(np.float64)
+    means = means_by_label(micro.means, belongs, weights, otherwise=np.zeros((k, micro.means.shape[1])))
+    gaps = micro.means - means[belongs]
+    scatters = np.bincount(belongs, micro.scatters + weights * np.vecdot(gaps, gaps)).astype(np.float64)
     counts = np.bincount(belongs, weights).astype(np.int64)
-    return Leaves(counts=counts, means=means, scatters=scatters, spread=leaves.spread, axes=leaves.axes), belongs
+    return MicroClusters(counts=counts, means=means, scatters=scatters, spread=micro.spread, axes=micro.axes), belongs
 
 
 def labelings(
-    leaves: Leaves, ks: Sequence[int], hierarchies: Sequence[Hierarchy] = (WARD, AVERAGE)
+    micro: MicroClusters, ks: Sequence[int], hierarchies: Sequence[Hierarchy] = (WARD, AVERAGE)
 ) -> dict[Key, IntArray]:
-    """The clustering of the leaves by each hierarchy for each K, where it has K clusters."""
+    """The clustering of the micro-clusters by each hierarchy for each K, where it has K clusters."""
     found: dict[Key, IntArray] = {}
-    if len(leaves) < 2:
+    if len(micro) < 2:
         return found
-    distances = pdist(leaves.means)
+    distances = pdist(micro.means)
     for hierarchy in hierarchies:
         tree = linkage(distances, "ward" if hierarchy == WARD else "average")
-        for k, labels in (condensed(leaves, tree, ks) if hierarchy == CONDENSED else cuts(tree, ks)).items():
+        for k, labels in (condensed(micro, tree, ks) if hierarchy == CONDENSED else cuts(tree, ks)).items():
             if hierarchy == WARD:
-                labels = polished(leaves, labels, k)
+                labels = polished(micro, labels, k)
             if len(np.unique(labels)) == k:  # k-means may leave a center empty
                 found[hierarchy, k] = labels
     return found
 
 
-def condensed(leaves: Leaves, tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
-    """Labels at each K where clusters of a single leaf went to the nearest other one; the coarsest level with that K.
+def condensed(micro: MicroClusters, tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
+    """Labels at each K where clusters of a single micro-cluster went to the nearest other one.
 
-    Levels without single leaves are left out, for the tree itself has them.
+    Of the levels with the same K it is the coarsest.
+
+    Levels without single micro-clusters are left out, for the tree itself has them.
     """
-    wanted, weights = set(ks), leaves.counts.astype(float)
+    wanted, weights = set(ks), micro.counts.astype(float)
     found: dict[int, IntArray] = {}
-    levels = cuts(tree, range(2, min(len(leaves), MOST_LEVELS) + 1))
+    levels = cuts(tree, range(2, min(len(micro), MOST_LEVELS) + 1))
     for k, labels in sorted(levels.items()):
         is_large = np.bincount(labels) > 1
         n_large = int(is_large.sum())
         if n_large in wanted and n_large < k and n_large not in found:
-            means = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
+            means = means_by_label(micro.means, labels, weights, otherwise=np.zeros((k, micro.means.shape[1])))
             found[n_large] = nearest(means, means[is_large])[labels]
     return found
 
 
-def polished(leaves: Leaves, labels: IntArray, k: int) -> IntArray:
+def polished(micro: MicroClusters, labels: IntArray, k: int) -> IntArray:
     """The clustering that k-means makes of another one; it may leave a cluster empty."""
-    weights = leaves.counts.astype(float)
-    start = means_by_label(leaves.means, labels, weights, otherwise=np.zeros((k, leaves.means.shape[1])))
-    return lloyd(leaves.means, start, weights).labels
+    weights = micro.counts.astype(float)
+    start = means_by_label(micro.means, labels, weights, otherwise=np.zeros((k, micro.means.shape[1])))
+    return lloyd(micro.means, start, weights).labels
 
 
 def cuts(tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
@@ -352,24 +361,24 @@ def cuts(tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
     return found
 
 
-def judged(leaves: Leaves, found: Labelings) -> dict[Key, Judged]:
-    distances = row_distances(leaves)
-    total = cost_of(leaves, np.zeros(len(leaves), dtype=np.int64))
+def judged(micro: MicroClusters, found: Labelings) -> dict[Key, Judged]:
+    distances = row_distances(micro)
+    total = cost_of(micro, np.zeros(len(micro), dtype=np.int64))
     return {
-        key: Judged(silhouette_of(distances, leaves.counts, labels), float(np.log(cost_of(leaves, labels) / total)))
+        key: Judged(silhouette_of(distances, micro.counts, labels), float(np.log(cost_of(micro, labels) / total)))
         for key, labels in found.items()
     }
 
 
-def row_distances(leaves: Leaves) -> FloatArray:
-    """Root mean squared distance between a row of one leaf and a row of another, or another row of the same."""
-    inside = leaves.variances
-    squared: FloatArray = cdist(leaves.means, leaves.means, "sqeuclidean")
+def row_distances(micro: MicroClusters) -> FloatArray:
+    """Root mean squared distance between a row of one micro-cluster and a row of another, or of the same."""
+    inside = micro.variances
+    squared: FloatArray = cdist(micro.means, micro.means, "sqeuclidean")
     return np.sqrt(squared + inside[:, None] + inside)
 
 
 def silhouette_of(distances: FloatArray, counts: IntArray, labels: IntArray) -> float:
-    """Mean silhouette of the rows, each at the distances of its leaf."""
+    """Mean silhouette of the rows, each at the distances of its micro-cluster."""
     n, k = len(labels), int(labels.max()) + 1
     at = np.arange(n)
     membership = np.zeros((n, k))
@@ -385,13 +394,13 @@ def silhouette_of(distances: FloatArray, counts: IntArray, labels: IntArray) -> 
     return float(counts @ values / counts.sum())
 
 
-def cost_of(leaves: Leaves, labels: IntArray) -> float:
+def cost_of(micro: MicroClusters, labels: IntArray) -> float:
     """Summed squared distance of the rows to the mean of their cluster; never quite 0."""
     k = int(labels.max()) + 1
-    weights = leaves.counts.astype(float)
-    means = sums_by_label(leaves.means, labels, k, weights) / np.bincount(labels, weights, minlength=k)[:, None]
-    gaps = leaves.means - means[labels]
-    return float(leaves.scatters.sum() + weights @ np.vecdot(gaps, gaps)) + float(np.finfo(float).tiny)
+    weights = micro.counts.astype(float)
+    means = sums_by_label(micro.means, labels, k, weights) / np.bincount(labels, weights, minlength=k)[:, None]
+    gaps = micro.means - means[labels]
+    return float(micro.scatters.sum() + weights @ np.vecdot(gaps, gaps)) + float(np.finfo(float).tiny)
 
 
 # --- what one Gaussian would give ---
@@ -403,15 +412,15 @@ class Gaussian:
 
     root: FloatArray  # (n_features, n_features) turns standard normal rows into rows of it
     sizes: IntArray  # rows of each client
-    least: int  # rows of the smallest leaf
+    least: int  # rows of the smallest micro-cluster
 
     @classmethod
-    def of(cls, leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> "Gaussian":
-        sizes = null_sizes(leaves, rows, rng)
-        return cls(root=root_of_covariance(leaves), sizes=sizes, least=int(leaves.counts.min()))
+    def of(cls, micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> "Gaussian":
+        sizes = null_sizes(micro, rows, rng)
+        return cls(root=root_of_covariance(micro), sizes=sizes, least=int(micro.counts.min()))
 
     def drawn(self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int) -> "Null":
-        """What its leaves give at each K, in the fewest to the most draws, about `n_rows` in all."""
+        """What its micro-clusters give at each K, in the fewest to the most draws, about `n_rows` in all."""
         fewest, most = n_draws
         n = int(np.clip(n_rows // self.sizes.sum(), fewest, most))
         silhouettes, log_costs = np.zeros((n, len(ks))), np.zeros((n, len(ks)))
@@ -419,18 +428,18 @@ class Gaussian:
             values = self._judged(rng, ks)
             for at, k in enumerate(ks):
                 same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
-                before = max(at - 1, 0)  # a draw with fewer leaves than K stays where it was
+                before = max(at - 1, 0)  # a draw with fewer micro-clusters than K stays where it was
                 silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
                 log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
         return Null(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
 
     def _judged(self, rng: np.random.Generator, ks: Sequence[int]) -> dict[Key, Judged]:
-        """One draw, split into leaves and clustered as those of the clients are."""
+        """One draw, split into micro-clusters and clustered as those of the clients are."""
         X = rng.standard_normal((self.sizes.sum(), len(self.root))) @ self.root
         parts = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
         groups = [part[rows] for part in parts for rows in groups_of(X[part], self.least)]
-        leaves = leaves_by(X, groups)
-        return judged(leaves, labelings(leaves, [k for k in ks if k <= len(leaves)]))
+        micro = micro_clusters_by(X, groups)
+        return judged(micro, labelings(micro, [k for k in ks if k <= len(micro)]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -481,22 +490,22 @@ def by_chance(curves: FloatArray) -> float:
     return float(np.sqrt((most**2).mean()))
 
 
-def null_sizes(leaves: Leaves, rows: IntArray, rng: np.random.Generator) -> IntArray:
-    """Rows to draw for each client: its own number, less if that is many to a leaf; only some clients of many."""
-    a_leaf, least = leaves.counts.mean(), leaves.counts.min()
-    thinned = np.ceil(rows * min(NULL_ROWS_A_LEAF * least / a_leaf, 1.0)).astype(np.int64)
-    sizes = rng.permutation(np.maximum(thinned, least)[rows > 0])  # enough for a leaf
+def null_sizes(micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> IntArray:
+    """Rows to draw for each client: its own number, fewer where micro-clusters are large; only some of many clients."""
+    a_micro_cluster, least = micro.counts.mean(), micro.counts.min()
+    thinned = np.ceil(rows * min(NULL_ROWS_A_MICRO_CLUSTER * least / a_micro_cluster, 1.0)).astype(np.int64)
+    sizes = rng.permutation(np.maximum(thinned, least)[rows > 0])  # enough for a micro-cluster
     return sizes[np.cumsum(sizes) - sizes < NULL_ROWS]
 
 
-def root_of_covariance(leaves: Leaves) -> FloatArray:
+def root_of_covariance(micro: MicroClusters) -> FloatArray:
     """A matrix (n_features, n_features) that turns standard normal rows into rows with the covariance of all rows.
 
-    Between the leaves it is known; inside them, along the longest axes and, for the rest, feature by feature.
+    Between the micro-clusters it is known; inside them, along the longest axes and, for the rest, feature by feature.
     """
-    weights = leaves.counts / leaves.counts.sum()
-    gaps = leaves.means - weights @ leaves.means
-    covariance = (gaps * weights[:, None]).T @ gaps + leaves.covariance_inside()
+    weights = micro.counts / micro.counts.sum()
+    gaps = micro.means - weights @ micro.means
+    covariance = (gaps * weights[:, None]).T @ gaps + micro.covariance_inside()
     values, axes = np.linalg.eigh(covariance)
     root: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, None] * axes.T
     return root
@@ -505,34 +514,37 @@ def root_of_covariance(leaves: Leaves) -> FloatArray:
 # --- how sure ---
 
 
-def stabilities(leaves: Leaves, clients: IntArray, choice: Choice, rng: np.random.Generator) -> list[float | None]:
-    """How much of each cluster comes back when the leaves of half the clients are clustered on their own.
+def stabilities(
+    micro: MicroClusters, clients: IntArray, choice: Choice, rng: np.random.Generator
+) -> list[float | None]:
+    """How much of each cluster comes back when the micro-clusters of half the clients are clustered on their own.
 
     The share of rows in common with the most similar cluster (Jaccard), averaged over random halves; None for a
     cluster that no half held (Hennig, 2007).
     """
     k = choice.chosen.n_clusters
-    leaves = rescaled(leaves, choice.scales)
+    micro = rescaled(micro, choice.scales)
     sums, times = np.zeros(k), np.zeros(k)
     present = np.unique(clients)
     for _ in range(STABILITY_DRAWS):
         half = rng.permutation(present)[: max(len(present) // 2, 1)]
         rows = np.flatnonzero(np.isin(clients, half))
         held, labels = np.unique(choice.labels[rows], return_inverse=True)
-        other = clustered(taken(leaves, rows), len(held), choice.chosen.hierarchy, rng)
-        sums[held] += best_overlaps(leaves.counts[rows], labels, other)
+        other = clustered(taken(micro, rows), len(held), choice.chosen.hierarchy, rng)
+        sums[held] += best_overlaps(micro.counts[rows], labels, other)
         times[held] += 1
     return [float(total / n) if n else None for total, n in zip(sums, times, strict=True)]
 
 
-def clustered(leaves: Leaves, k: int, hierarchy: Hierarchy, rng: np.random.Generator) -> IntArray:
-    """Labels of the leaves at K in one hierarchy, within the cap on leaves; all alike if the hierarchy has no K."""
-    coarse, belongs = put_together(leaves, rng)
+def clustered(micro: MicroClusters, k: int, hierarchy: Hierarchy, rng: np.random.Generator) -> IntArray:
+    """Labels of the micro-clusters at K in one hierarchy, within their cap; all alike if the hierarchy has no K."""
+    coarse, belongs = put_together(micro, rng)
     found = labelings(coarse, [k], [hierarchy]).get((hierarchy, k), np.zeros(len(coarse), dtype=np.int64))
     labels: IntArray = found[belongs]
-    is_coarse = len(coarse) < len(leaves)
-    # Leaves at the border of two clusters, put together, went with their neighbours: k-means tells them apart again.
-    return polished(leaves, labels, int(labels.max()) + 1) if is_coarse and hierarchy == WARD else labels
+    is_coarse = len(coarse) < len(micro)
+    # Micro-clusters at the border of two clusters, put together, went with their neighbours: k-means tells them apart
+    # again.
+    return polished(micro, labels, int(labels.max()) + 1) if is_coarse and hierarchy == WARD else labels
 
 
 def best_overlaps(counts: IntArray, labels: IntArray, other: IntArray) -> FloatArray:

@@ -1,9 +1,9 @@
-"""Gaussian clusters from leaves: expectation-maximisation at the server, without an exchange.
+"""Gaussian clusters from micro-clusters: expectation-maximisation at the server, without an exchange.
 
-A leaf stands for rows that the server does not see. It is taken as so many rows with its mean and with the covariance
-that its client's rows have inside leaves, scaled to the scatter of the leaf. The expected log density of such a row
-under each cluster says how much of the leaf belongs there. Clients hold different clusters, so each has mixing weights
-of its own.
+A micro-cluster stands for rows that the server does not see. It is taken as so many rows with its mean and with the
+covariance that its client's rows have inside micro-clusters, scaled to the scatter of the micro-cluster. The expected
+log density of such a row under each cluster says how much of the micro-cluster belongs there. Clients hold different
+clusters, so each has mixing weights of its own.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koncord.aggregate.consensus.leaves import Leaves
+from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.separation import ridged, shape_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.types import FloatArray, IntArray
@@ -20,26 +20,28 @@ from koncord.types import FloatArray, IntArray
 LEAST_VARIANCE, MOST_AXES = 0.05, 16
 # Share of the common weights in those of a client: a cluster that it has not shown may be there all the same.
 COMMON_SHARE = 0.05
-# Steps of the fit, and the largest change of a share of a leaf that ends them.
+# Steps of the fit, and the largest change of a share of a micro-cluster that ends them.
 MOST_STEPS, TOLERANCE = 30, 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Parts:
-    """Leaves of several clients along common axes, with second moments that can be summed by cluster."""
+    """Micro-clusters of several clients along common axes, with second moments that can be summed by cluster."""
 
     counts: FloatArray  # (n,)
     full: FloatArray  # (n, d) means in all columns
     means: FloatArray  # (n, q) along the axes, about the mean of all rows
-    covariances: FloatArray  # (n, q, q) of the rows inside each leaf, along the axes
+    covariances: FloatArray  # (n, q, q) of the rows inside each micro-cluster, along the axes
     moments: FloatArray  # (n, q * q) count times second moment
     clients: IntArray  # (n,)
     axes: FloatArray  # (q, d)
     variance: float  # mean variance of all rows along the axes
 
 
-def fit_gaussians(reports: Sequence[Leaves], labels: IntArray, scales: FloatArray) -> tuple[Gaussians, FloatArray]:
-    """The mixture that starts from the clusters `labels` of all leaves, and the shares (n, k) of each leaf in it.
+def fit_gaussians(
+    reports: Sequence[MicroClusters], labels: IntArray, scales: FloatArray
+) -> tuple[Gaussians, FloatArray]:
+    """The mixture that starts from the clusters `labels`, and the share (n, k) of each micro-cluster in each cluster.
 
     `scales` weighs the columns where axes are left out.
     """
@@ -51,12 +53,14 @@ def fit_gaussians(reports: Sequence[Leaves], labels: IntArray, scales: FloatArra
         before, shares = shares, expected(parts, fitted, shares)
         if np.abs(shares - before).max() < TOLERANCE:
             break
-    has_rows = (shares * parts.counts[:, None]).sum(axis=0) >= 1  # a cluster may lose all of its leaves to others
+    has_rows = (shares * parts.counts[:, None]).sum(
+        axis=0
+    ) >= 1  # a cluster may lose all of its micro-clusters to others
     shares = shares[:, has_rows] / shares[:, has_rows].sum(axis=1, keepdims=True)
     return maximised(parts, shares), shares
 
 
-def parts_of(reports: Sequence[Leaves], scales: FloatArray) -> Parts:
+def parts_of(reports: Sequence[MicroClusters], scales: FloatArray) -> Parts:
     counts = np.concatenate([each.counts for each in reports]).astype(float)
     full = np.concatenate([each.means for each in reports])
     variances = np.concatenate([each.variances for each in reports if len(each)])
@@ -86,7 +90,7 @@ def parts_of(reports: Sequence[Leaves], scales: FloatArray) -> Parts:
 
 
 def maximised(parts: Parts, shares: FloatArray) -> Gaussians:
-    """The mixture that fits the leaves best with these shares; small clusters lean on the covariance all share."""
+    """The mixture that fits best with these shares; small clusters lean on the covariance that all share."""
     q = len(parts.axes)
     weighed = shares * parts.counts[:, None]
     counts = np.maximum(weighed.sum(axis=0), np.finfo(float).tiny)
@@ -104,7 +108,7 @@ def maximised(parts: Parts, shares: FloatArray) -> Gaussians:
 
 
 def expected(parts: Parts, fitted: Gaussians, shares: FloatArray) -> FloatArray:
-    """Share (n, k) of each leaf in each cluster, by the expected log density of one of its rows."""
+    """Share (n, k) of each micro-cluster in each cluster, by the expected log density of one of its rows."""
     k = len(fitted.weights)
     own = np.zeros((int(parts.clients.max()) + 1, k))
     np.add.at(own, parts.clients, shares * parts.counts[:, None])

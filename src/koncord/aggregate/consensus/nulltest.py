@@ -1,7 +1,7 @@
 """Whether one table shows more structure than one Gaussian: the null model that Consensus chooses K against.
 
-The rows are described by leaves as those of a site are, and `koncord.aggregate.consensus.choosing` compares every
-clustering of the leaves with what draws of one Gaussian of the same covariance give.
+The rows are described by micro-clusters as those of a site are, and `koncord.aggregate.consensus.choosing` compares
+every clustering of the micro-clusters with what draws of one Gaussian of the same covariance give.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ import numpy as np
 from koncord._threads import one_thread
 from koncord.aggregate.consensus import Consensus
 from koncord.aggregate.consensus.choosing import TIMES_CHANCE, choose
-from koncord.aggregate.consensus.leaves import leaves_of
+from koncord.aggregate.consensus.microclusters import micro_clusters_of
 from koncord.types import FloatArray
 
-# Leaves of the size that Consensus asks of sites; of a small table smaller ones, because here nothing is sent.
-LEAF_ROWS = 20
-LEAVES_A_TABLE = 25
+# Micro-clusters of the size that Consensus asks of sites; of a small table smaller ones, because here nothing is sent.
+MICRO_ROWS = 20
+MICRO_CLUSTERS_A_TABLE = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class NullTest:
     is_several: bool
     times_chance: float  # structure of the table, in multiples of what chance gives a Gaussian; can be infinite
     times_needed: float = TIMES_CHANCE  # more than this is several clusters
-    leaf_rows: int  # least rows of a leaf
+    micro_rows: int  # least rows of a micro-cluster
 
 
 def against_one_gaussian(X: FloatArray, random_state: int) -> NullTest:
@@ -39,11 +39,11 @@ def against_one_gaussian(X: FloatArray, random_state: int) -> NullTest:
     >>> against_one_gaussian(X, 0).is_several
     True
     """
-    leaf_rows = int(np.clip(round(len(X) / LEAVES_A_TABLE), 1, LEAF_ROWS))
+    micro_rows = int(np.clip(round(len(X) / MICRO_CLUSTERS_A_TABLE), 1, MICRO_ROWS))
     rule = Consensus()
     with one_thread():
         choice = choose(
-            leaves_of(X, leaf_rows),
+            micro_clusters_of(X, micro_rows),
             np.array([len(X)]),
             np.random.default_rng(random_state),
             max_clusters=rule.max_clusters,
@@ -52,5 +52,5 @@ def against_one_gaussian(X: FloatArray, random_state: int) -> NullTest:
     return NullTest(
         is_several=choice.is_structured,
         times_chance=choice.times_chance,
-        leaf_rows=leaf_rows,
+        micro_rows=micro_rows,
     )

@@ -1,4 +1,4 @@
-"""How far apart clusters of leaves stand: d', their distance on the line that tells them apart.
+"""How far apart clusters of micro-clusters stand: d', their distance on the line that tells them apart.
 
 On the discriminant line of two clusters, d' is the distance of their means divided by the sum of their standard
 deviations there. It has no unit, so a column that tells nothing cannot enter it, and it does not depend on the sizes,
@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from koncord.aggregate.consensus.leaves import Leaves
+from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.types import FloatArray, IntArray
 
 # Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise.
@@ -24,26 +24,27 @@ RIDGE = 1e-3
 LEAST_RIDGE, NO_VARIANCE = 1e-9, 1e-300
 # Where on the line between two means the density is looked at: from a tenth before one to a tenth behind the other.
 GRID = np.linspace(-0.1, 1.1, 37)
-# A density of few leaves is rough: each is drawn wider, by up to three times, where a pair has fewer than so many.
-FEW_LEAVES, WIDER = 6, 2.0
-LEAST_WIDTH = 0.02  # of a leaf on the line, as a share of the distance of the means
+# A density of few micro-clusters is rough: each is drawn wider, by up to three times, where a pair has fewer than so
+# many.
+FEW_MICRO_CLUSTERS, WIDER = 6, 2.0
+LEAST_WIDTH = 0.02  # of a micro-cluster on the line, as a share of the distance of the means
 
 
 class Shapes:
-    """Leaves in their leading principal axes, with second moments that can be summed by cluster."""
+    """Micro-clusters in their leading principal axes, with second moments that can be summed by cluster."""
 
-    def __init__(self, leaves: Leaves, covariance: FloatArray, most_axes: int = MOST_AXES) -> None:
-        self.counts = leaves.counts.astype(float)
+    def __init__(self, micro: MicroClusters, covariance: FloatArray, most_axes: int = MOST_AXES) -> None:
+        self.counts = micro.counts.astype(float)
         shares = self.counts / self.counts.sum()
-        gaps = leaves.means - shares @ leaves.means
+        gaps = micro.means - shares @ micro.means
         shape = shape_of(covariance)
-        total = (gaps * shares[:, None]).T @ gaps + shape * (shares @ leaves.variances)
+        total = (gaps * shares[:, None]).T @ gaps + shape * (shares @ micro.variances)
         axes = np.linalg.eigh(total)[1][:, ::-1][:, :most_axes]
         self.means = gaps @ axes
         self.variance = float(np.trace(total)) / len(total)
-        self.covariances = leaves.variances[:, None, None] * (axes.T @ shape @ axes)
+        self.covariances = micro.variances[:, None, None] * (axes.T @ shape @ axes)
         outer = self.means[:, :, None] * self.means[:, None, :]
-        self._moments = (self.counts[:, None, None] * (self.covariances + outer)).reshape(len(leaves), -1)
+        self._moments = (self.counts[:, None, None] * (self.covariances + outer)).reshape(len(micro), -1)
 
     @cached_property
     def n_axes(self) -> int:
@@ -91,7 +92,7 @@ class Shapes:
         own = np.flatnonzero((labels == one) | (labels == other))
         at = (self.means[own] - means[one]) @ line / length
         widths = np.einsum("i,lij,j->l", line, self.covariances[own], line) / length**2
-        widths = widths * (1 + WIDER * min(1.0, FEW_LEAVES / len(own))) + LEAST_WIDTH**2
+        widths = widths * (1 + WIDER * min(1.0, FEW_MICRO_CLUSTERS / len(own))) + LEAST_WIDTH**2
         bumps = np.exp(-0.5 * (GRID - at[:, None]) ** 2 / widths[:, None])
         density = (self.counts[own] / np.sqrt(widths)) @ bumps
         middle = len(GRID) // 2

@@ -1,9 +1,10 @@
 """What several clients must agree on before the server believes it: for runs in which some client may lie.
 
-A client that keeps to the protocol can still tell what it likes: leaves far from everybody's, which two groups so far
-apart would explain best of all; more rows than all others together; sums of rows that are none. With a support of two
-or more, leaves that only a few clients have are set aside before the number of clusters is chosen, no client counts for
-more rows than as many clients have, and a sum of rows must be one that rows nearest to that center can have.
+A client that keeps to the protocol can still tell what it likes: micro-clusters far from everybody's, which two groups
+so far apart would explain best of all; more rows than all others together; sums of rows that are none. With a support
+of two or more, micro-clusters that only a few clients have are set aside before the number of clusters is chosen, no
+client counts for more rows than as many clients have, and a sum of rows must be one that rows nearest to that center
+can have.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koncord.aggregate.consensus.leaves import Leaves, taken
+from koncord.aggregate.consensus.microclusters import MicroClusters, taken
 from koncord.kernels.assign import nearest
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -19,42 +20,44 @@ from koncord.types import BoolArray, FloatArray, IntArray
 REACH = 2.0
 
 
-def without_excess(reports: Mapping[str, Leaves], min_support: int) -> dict[str, Leaves]:
+def without_excess(reports: Mapping[str, MicroClusters], min_support: int) -> dict[str, MicroClusters]:
     """The reports, where no client counts for more rows than `min_support` clients have."""
-    totals = {client: int(leaves.counts.sum()) for client, leaves in reports.items()}
+    totals = {client: int(micro.counts.sum()) for client, micro in reports.items()}
     most = sorted(totals.values(), reverse=True)[:min_support][-1]
     return {
-        client: scaled(leaves, most / totals[client]) if 0 < most < totals[client] else leaves
-        for client, leaves in reports.items()
+        client: scaled(micro, most / totals[client]) if 0 < most < totals[client] else micro
+        for client, micro in reports.items()
     }
 
 
-def scaled(leaves: Leaves, share: float) -> Leaves:
-    """The same leaves with that share of their rows, at least one each."""
-    counts = np.maximum(np.floor(leaves.counts * share).astype(np.int64), 1)
+def scaled(micro: MicroClusters, share: float) -> MicroClusters:
+    """The same micro-clusters with that share of their rows, at least one each."""
+    counts = np.maximum(np.floor(micro.counts * share).astype(np.int64), 1)
     return replace(
-        leaves,
+        micro,
         counts=counts,
-        scatters=leaves.scatters * (counts / leaves.counts),
-        spread=leaves.spread * share,
-        axes=leaves.axes * np.sqrt(share),
+        scatters=micro.scatters * (counts / micro.counts),
+        spread=micro.spread * share,
+        axes=micro.axes * np.sqrt(share),
     )
 
 
 def weak_clusters(labels: IntArray, clients: IntArray, min_support: int) -> BoolArray:
-    """Clusters of leaves of fewer than `min_support` clients."""
+    """Clusters of micro-clusters of fewer than `min_support` clients."""
     pairs = np.unique(np.stack([labels, clients]), axis=1)
     weak: BoolArray = np.bincount(pairs[0], minlength=int(labels.max()) + 1) < min_support
     return weak
 
 
-def with_leaves(reports: Mapping[str, Leaves], believed: Mapping[str, BoolArray]) -> dict[str, Leaves]:
-    """The believed leaves; the spread of a client counts by the share of its rows in them."""
+def with_micro_clusters(
+    reports: Mapping[str, MicroClusters], believed: Mapping[str, BoolArray]
+) -> dict[str, MicroClusters]:
+    """The believed micro-clusters; the spread of a client counts by the share of its rows in them."""
     kept = {}
-    for client, leaves in reports.items():
-        chosen = taken(leaves, np.flatnonzero(believed[client]))
-        share = float(chosen.counts.sum() / max(leaves.counts.sum(), 1))
-        kept[client] = replace(chosen, spread=leaves.spread * share, axes=leaves.axes * np.sqrt(share))
+    for client, micro in reports.items():
+        chosen = taken(micro, np.flatnonzero(believed[client]))
+        share = float(chosen.counts.sum() / max(micro.counts.sum(), 1))
+        kept[client] = replace(chosen, spread=micro.spread * share, axes=micro.axes * np.sqrt(share))
     return kept
 
 

@@ -1,11 +1,11 @@
-"""Leaves: how a client describes its rows to the server, as micro-clusters of at least a given number of rows.
+"""Micro-clusters: how a client describes its rows to the server, as micro-clusters of at least a given number of rows.
 
-A leaf is count, mean and scatter of some rows (the clustering feature of BIRCH; Zhang, Ramakrishnan and Livny, 1996).
-The rows are cut in two along their longest axis, where the cut lowers the squared error most and leaves enough rows on
-either side; the group whose cut lowers it most is next. So leaves hold between the floor and twice as many rows, unless
-a client has so many rows that `MOST_LEAVES` such groups do not hold them.
+A micro-cluster is count, mean and scatter of some rows (the clustering feature of BIRCH; Zhang, Ramakrishnan and Livny,
+1996). The rows are cut in two along their longest axis, where the cut lowers the squared error most and leaves enough
+rows on either side; the group whose cut lowers it most is next. So micro-clusters hold between the floor and twice as
+many rows, unless a client has so many rows that `MOST_MICRO_CLUSTERS` such groups do not hold them.
 
-Beside its leaves a client sends one covariance, that of all its rows about the mean of their leaf.
+Beside its micro-clusters a client sends one covariance, that of all its rows about the mean of their micro-cluster.
 """
 
 import heapq
@@ -19,18 +19,20 @@ from koncord.kernels.assign import means_by_label
 from koncord.protocol.schema import LARGEST_FLOAT, Array
 from koncord.types import FloatArray, IntArray
 
-MOST_LEAVES = 200
-# Directions in which the covariance inside leaves is told; along the others the sums by column stand for it.
+MOST_MICRO_CLUSTERS = 200
+# Directions in which the covariance inside micro-clusters is told; along the others the sums by column stand for it.
 N_AXES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaves:
+class MicroClusters:
     """Client to server: what its rows are made of; possibly nothing, if it has too few."""
 
-    counts: Annotated[IntArray, Array("at most n_leaves", least=1, total="rows")]  # (n_leaves,) none below the floor
-    means: Annotated[FloatArray, Array("at most n_leaves", "n_features")]  # (n_leaves, n_features)
-    scatters: Annotated[FloatArray, Array("at most n_leaves", least=0, most=LARGEST_FLOAT)]  # about the means
+    counts: Annotated[
+        IntArray, Array("at most n_micro_clusters", least=1, total="rows")
+    ]  # (n_micro_clusters,) none below the floor
+    means: Annotated[FloatArray, Array("at most n_micro_clusters", "n_features")]  # (n_micro_clusters, n_features)
+    scatters: Annotated[FloatArray, Array("at most n_micro_clusters", least=0, most=LARGEST_FLOAT)]  # about the means
     spread: Annotated[FloatArray, Array("n_features", least=0, most=LARGEST_FLOAT)]  # squares about the means, summed
     axes: Annotated[FloatArray, Array("at most n_axes", "n_features")]  # the longest of the spread; see `axes_of`
 
@@ -39,12 +41,12 @@ class Leaves:
 
     @property
     def variances(self) -> FloatArray:
-        """Mean squared distance of the rows of each leaf to their mean."""
+        """Mean squared distance of the rows of each micro-cluster to their mean."""
         inside: FloatArray = self.scatters / self.counts
         return inside
 
     def covariance_inside(self) -> FloatArray:
-        """Covariance (n_features, n_features) of the rows about the mean of their leaf."""
+        """Covariance (n_features, n_features) of the rows about the mean of their micro-cluster."""
         known = self.axes.T @ self.axes
         rest = np.maximum(self.spread - np.diagonal(known), 0.0)
         covariance: FloatArray = (known + np.diag(rest)) / max(int(self.counts.sum()), 1)
@@ -59,21 +61,21 @@ class Cut(NamedTuple):
     at: int
 
 
-def leaves_of(X: FloatArray, min_rows: int) -> Leaves:
-    """Leaves of X (n, d) with at least `min_rows` rows each; none if X has fewer."""
+def micro_clusters_of(X: FloatArray, min_rows: int) -> MicroClusters:
+    """Micro-clusters of X (n, d) with at least `min_rows` rows each; none if X has fewer."""
     if len(X) < min_rows:
         return nothing(X.shape[1])
-    return leaves_by(X, groups_of(X, min_rows))
+    return micro_clusters_by(X, groups_of(X, min_rows))
 
 
-def leaves_by(X: FloatArray, groups: Sequence[IntArray]) -> Leaves:
-    """The leaves that groups of rows of X make; each row is in one of them."""
+def micro_clusters_by(X: FloatArray, groups: Sequence[IntArray]) -> MicroClusters:
+    """The micro-clusters that groups of rows of X make; each row is in one of them."""
     labels = np.empty(len(X), dtype=np.int64)
     for at, rows in enumerate(groups):
         labels[rows] = at
     means = means_by_label(X, labels, otherwise=np.zeros((len(groups), X.shape[1])))
     inside = X - means[labels]
-    return Leaves(
+    return MicroClusters(
         counts=np.array([len(rows) for rows in groups], dtype=np.int64),
         means=means,
         scatters=np.bincount(labels, np.vecdot(inside, inside)).astype(np.float64),
@@ -82,8 +84,8 @@ def leaves_by(X: FloatArray, groups: Sequence[IntArray]) -> Leaves:
     )
 
 
-def groups_of(X: FloatArray, min_rows: int, most: int = MOST_LEAVES) -> list[IntArray]:
-    """Rows of each leaf, at least `min_rows`, in the order of their first row; at most `most` leaves."""
+def groups_of(X: FloatArray, min_rows: int, most: int = MOST_MICRO_CLUSTERS) -> list[IntArray]:
+    """Rows of each micro-cluster, at least `min_rows`, in the order of their first row; at most `most` groups."""
     done: list[IntArray] = []
     waiting: list[tuple[float, int, Cut]] = []
     todo = [np.arange(len(X))]
@@ -123,8 +125,8 @@ def best_cut(X: FloatArray, rows: IntArray, min_rows: int) -> Cut | None:
     return Cut(float(gains[best]), rows[order], int(sizes[best]))
 
 
-def nothing(n_features: int) -> Leaves:
-    return Leaves(
+def nothing(n_features: int) -> MicroClusters:
+    return MicroClusters(
         counts=np.empty(0, dtype=np.int64),
         means=np.empty((0, n_features)),
         scatters=np.empty(0),
@@ -140,10 +142,10 @@ def axes_of(inside: FloatArray) -> FloatArray:
     return axes
 
 
-def stacked(parts: Sequence[Leaves], n_features: int) -> Leaves:
-    """Leaves of several clients as one, in the order given."""
+def stacked(parts: Sequence[MicroClusters], n_features: int) -> MicroClusters:
+    """Micro-clusters of several clients as one, in the order given."""
     each = [nothing(n_features), *parts]
-    return Leaves(
+    return MicroClusters(
         counts=np.concatenate([part.counts for part in each]),
         means=np.concatenate([part.means for part in each]),
         scatters=np.concatenate([part.scatters for part in each]),
@@ -152,22 +154,23 @@ def stacked(parts: Sequence[Leaves], n_features: int) -> Leaves:
     )
 
 
-def taken(leaves: Leaves, at: IntArray) -> Leaves:
-    """Some of the leaves; spread and axes stay those of all."""
-    return replace(leaves, counts=leaves.counts[at], means=leaves.means[at], scatters=leaves.scatters[at])
+def taken(micro: MicroClusters, at: IntArray) -> MicroClusters:
+    """Some of the micro-clusters; spread and axes stay those of all."""
+    return replace(micro, counts=micro.counts[at], means=micro.means[at], scatters=micro.scatters[at])
 
 
-def rescaled(leaves: Leaves, scales: FloatArray) -> Leaves:
-    """The leaves with every column multiplied by its entry of `scales` (n_features,).
+def rescaled(micro: MicroClusters, scales: FloatArray) -> MicroClusters:
+    """The micro-clusters with every column multiplied by its entry of `scales` (n_features,).
 
-    How the scatter of a leaf changes is not known, so that of all leaves tells: each changes by the same factor.
+    How the scatter of a micro-cluster changes is not known, so that of all micro-clusters tells: each changes by the
+    same factor.
     """
-    spread = leaves.spread * scales**2
-    before = leaves.spread.sum()
+    spread = micro.spread * scales**2
+    before = micro.spread.sum()
     return replace(
-        leaves,
-        means=leaves.means * scales,
-        scatters=leaves.scatters * (spread.sum() / before if before > 0 else 1.0),
+        micro,
+        means=micro.means * scales,
+        scatters=micro.scatters * (spread.sum() / before if before > 0 else 1.0),
         spread=spread,
-        axes=leaves.axes * scales,
+        axes=micro.axes * scales,
     )
