@@ -53,8 +53,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         `Consensus` sets such micro-clusters aside. Where `Consensus` has a `min_report` or `min_support` of its own,
         the larger one counts; one below the run's is refused.
     privacy : koncord.privacy.Budget, default None
-        What everything each site sends keeps to. With a budget phase 1 is left out, `standardize` must be False, and
-        the same seed does not give the same result (see docs/privacy.md).
+        What everything each site sends keeps to. With a budget phase 1 is left
+        out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md).
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
@@ -197,8 +197,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : table (n_samples, n_features)
-            In the units of the sites' tables; columns are matched by name where it has names.
+        X : array-like of shape (n_samples, n_features)
+            In the units of the sites' tables; columns are matched by name where it has
+            names.
 
         Returns
         -------

@@ -33,10 +33,14 @@ class Budget:
 
     Parameters
     ----------
-    epsilon, delta : of differential privacy
-    bound : radius of the ball that rows are clipped to, in the units of the table; agreed before anyone looks at rows
-    center : of that ball, the same number in every column
-    rounds : rounds of sums that the budget is divided over; None takes as many as the aggregator asks for
+    epsilon, delta : float
+        Of differential privacy.
+    bound : float
+        Radius of the ball that rows are clipped to, in the units of the table; agreed before anyone looks at rows.
+    center : float, default 0.0
+        Of that ball, the same number in every column.
+    rounds : int or None, default None
+        Rounds of sums that the budget is divided over; None takes as many as the aggregator asks for.
     """
 
     epsilon: float
