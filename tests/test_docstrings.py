@@ -59,11 +59,8 @@ def test_numpydoc_reads_every_docstring_of_the_package():
                 wrong += [
                     f"{name}: {entry.name} : {entry.type}"
                     for entry in doc[section]
-                    if not entry.name.isidentifier()
-                    and not re.fullmatch(r"\*{0,2}\w+(, \*{0,2}\w+)*", entry.name)
-                    or entry.type
-                    and not TYPE.match(entry.type)
-                    or entry.type
-                    and len(entry.type.split()) > 12
+                    if (not entry.name.isidentifier() and not re.fullmatch(r"\*{0,2}\w+(, \*{0,2}\w+)*", entry.name))
+                    or (entry.type and not TYPE.match(entry.type))
+                    or (entry.type and len(entry.type.split()) > 12)
                 ]
     assert not wrong
