@@ -1,4 +1,4 @@
-"""Known counts: the oracle that is told how many clusters each client holds, as a ceiling for the estimators."""
+"""Known counts: the oracle that knows how many clusters each client holds, an upper bound for the estimators."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Self
@@ -93,16 +93,18 @@ class KnownCounts(PartitionMixin):
 
     def for_client(self, name: Hashable, position: int) -> Self:
         """This estimator with the count of one client: by `name` in a mapping, by `position` in a sequence."""
-        told: Any = self.counts
-        if isinstance(told, Mapping):
-            if name not in told:
-                raise ValueError(f"'counts' of KnownCounts must hold client {name!r}; it holds {list(told)!r}.")
-            told = told[name]
-        elif is_sequence(told):
-            if not 0 <= position < len(told):
-                raise ValueError(f"'counts' of KnownCounts must hold client {position} (from 0); it holds {len(told)}.")
-            told = told[position]
-        one: Self = clone(self).set_params(counts=check_count("counts", told, owner=self))
+        given: Any = self.counts
+        if isinstance(given, Mapping):
+            if name not in given:
+                raise ValueError(f"'counts' of KnownCounts must hold client {name!r}; it holds {list(given)!r}.")
+            given = given[name]
+        elif is_sequence(given):
+            if not 0 <= position < len(given):
+                raise ValueError(
+                    f"'counts' of KnownCounts must hold client {position} (from 0); it holds {len(given)}."
+                )
+            given = given[position]
+        one: Self = clone(self).set_params(counts=check_count("counts", given, owner=self))
         return one
 
 

@@ -1,4 +1,4 @@
-"""What a site may tell of its rows in one run, and what it has told: the only place that knows OpenDP.
+"""The privacy budget of a site and what was spent of it: the only place that knows OpenDP.
 
 A release adds Gaussian noise to whole numbers. OpenDP draws it, from the generator of the operating system, and its
 privacy maps say what it costs in zero-concentrated differential privacy (rho, Bun and Steinke, 2016). The costs of
@@ -60,7 +60,7 @@ class Budget:
             check_count("rounds", self.rounds, owner=self, least=0)
         require("privacy", "A privacy budget")
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The budget for a reader, as JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

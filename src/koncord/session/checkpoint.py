@@ -230,7 +230,7 @@ class SiteMemory:
 
 def budget_of(site: Site) -> dict[str, Any]:
     """The privacy budget of a site, by the name it has in a sentence."""
-    return {} if site.private is None else {"privacy budget": site.private.budget.told()}
+    return {} if site.private is None else {"privacy budget": site.private.budget.as_dict()}
 
 
 def state_kinds(aggregator: type[Aggregator]) -> tuple[type[Any], ...]:

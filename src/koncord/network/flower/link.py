@@ -32,7 +32,7 @@ class FlowerLink(PackedLink):
     run : str
         Name of the run, the same when it is resumed.
     method : str
-        What the sites are told of estimator and aggregator, as JSON.
+        Estimator and aggregator of the run, as JSON for the sites.
     policy : ServerPolicy
         Quorum and timeouts.
     left_out : mapping of str to int or None, default None
