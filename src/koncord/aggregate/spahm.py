@@ -61,9 +61,9 @@ def send_atoms(local: Local, state: None, down: SendAtoms) -> tuple[None, Atoms]
     """
     means = local.estimate.means
     if local.min_report > 1:
-        nearest_to = nearest(local.X, means)
-        means = means_by_label(local.X, nearest_to, otherwise=means)
-        means = means[np.bincount(nearest_to, minlength=len(means)) >= local.min_report]
+        told = local.grouped(nearest(local.X, means))
+        means = means_by_label(told.X, told.labels, otherwise=means)
+        means = means[np.bincount(told.labels, minlength=len(means)) >= local.min_report]
         return None, Atoms(atoms=means)
     return None, Atoms(atoms=means[stands_for_rows(local.X, means, down.min_count)])
 
@@ -274,6 +274,7 @@ class SPAHM(Aggregator):
 
     name = "spahm"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendAtoms: send_atoms}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
