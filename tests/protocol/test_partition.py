@@ -11,8 +11,8 @@ from koncord import Consensus, FedKMeans, KFed, KnownCounts
 from koncord.aggregate import consensus, fedkmeans, kfed
 from koncord.kernels.assign import sums_by_label
 from koncord.protocol import setup
-from koncord.protocol.dominance import PERCENT, TOLD_BY_SQUARES, bounds_of, is_dominated, safe_cuts
-from koncord.protocol.partition import BASE, JointPartition, divided, one_cell, refined, rows_of, two_valued_as_told
+from koncord.protocol.dominance import KNOWN_BY_SQUARES, PERCENT, bounds_of, is_dominated, safe_cuts
+from koncord.protocol.partition import BASE, JointPartition, divided, one_cell, refined, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack, unpack
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
@@ -214,13 +214,13 @@ def test_a_value_that_only_few_rows_have_at_all_is_no_longer_told():
     X[:, 2] = np.arange(200)
     rows = rows_of(X, 20)
     assert not rows.X[:, 0].any()
-    assert not two_valued_as_told(one_cell(rows), rows).any()
+    assert not two_valued_as_sent(one_cell(rows), rows).any()
     np.testing.assert_array_equal(rows.X[:, 2], X[:, 2])
 
 
 def plain_dominated(x):
     squares = (x - x.mean()) ** 2
-    return squares.max() > 0 and squares.sum() < TOLD_BY_SQUARES * squares.max()
+    return squares.max() > 0 and squares.sum() < KNOWN_BY_SQUARES * squares.max()
 
 
 @settings(max_examples=60, deadline=None)
@@ -264,7 +264,7 @@ def test_of_two_valued_columns_cells_tell_multiples_of_three_that_add_up(seed, s
         assert (cells.rarer % BASE == 0).all()
         assert (cells.rarer <= np.bincount(cells.of_row)[:, None]).all()
         assert (cells.rarer.sum(axis=0) <= whole).all()
-        told = two_valued_as_told(cells, rows)
+        told = two_valued_as_sent(cells, rows)
         rarer = rows.values[1]
         for cell in range(len(cells)):
             own = cells.of_row == cell

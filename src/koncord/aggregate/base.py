@@ -31,7 +31,7 @@ class Grouped:
     """Rows sorted as the joint partition of a client allows: all that a client step may send sums of."""
 
     labels: IntArray  # (n_samples,) as they were given, or of the group that the row goes with
-    X: FloatArray  # (n_samples, n_features) the rows to take sums of; no row is told by itself
+    X: FloatArray  # (n_samples, n_features) the rows to take sums of; no row stands alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Local:
     rows: Rows | None = None  # the table that `apart` answers for
 
     def grouped(self, labels: IntArray, least: int = 1) -> Grouped:
-        """The rows by `labels` (n_samples,), in groups that may be told of after all that was told before.
+        """The rows by `labels` (n_samples,), in groups that sums may be sent of after all that was sent before.
 
         Whoever sends nothing but sums over these groups is covered by the client's joint partition
         (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
@@ -162,7 +162,7 @@ def sends_rows(aggregator: "Aggregator | type[Aggregator]") -> bool:
 
 
 def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
-    """The aggregator itself, or the one that its class makes unless it is told otherwise."""
+    """The aggregator itself, or one of its class with default parameters."""
     return cast(Aggregator, aggregator() if isinstance(aggregator, type) else aggregator)
 
 

@@ -75,9 +75,9 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, LocalMeans]:
 
 def large_enough(local: Local, found: Partition, min_count: int) -> LocalMeans:
     """Means of the groups of rows that the joint partition allows, if they have at least `min_count` rows."""
-    told = local.grouped(found.labels)
-    counts = np.bincount(told.labels, minlength=len(found.centers))
-    centers = means_by_label(told.X, told.labels, otherwise=found.centers)
+    groups = local.grouped(found.labels)
+    counts = np.bincount(groups.labels, minlength=len(found.centers))
+    centers = means_by_label(groups.X, groups.labels, otherwise=found.centers)
     kept = counts >= min_count
     return LocalMeans(centers=centers[kept], counts=counts[kept])
 
@@ -136,15 +136,23 @@ class FedKMeans(Aggregator):
 
     Parameters
     ----------
-    n_clusters : global number of clusters
-    n_rounds : rounds, the first included
-    local_iters : passes of Lloyd at a client in each round
-    min_count : rows a center must be the mean of to be sent; 1 may send a row itself
-    weighted : whether the server weights a mean by its rows
-    drop_empty : whether a client leaves out the server's centers that attract none of its rows
-    n_init : seedings the server chooses from in each round, beside its previous centers
-    tol : stop before `n_rounds` when no center moved farther than this share of the root mean squared distance of the
-        means to their mean; None never does
+    n_clusters : int or None, default None
+        Global number of clusters.
+    n_rounds : int, default 10
+        Rounds, the first included.
+    local_iters : int, default 1
+        Passes of Lloyd at a client in each round.
+    min_count : int, default 2
+        Rows a center must be the mean of to be sent; 1 may send a row itself.
+    weighted : bool, default True
+        Whether the server weights a mean by its rows.
+    drop_empty : bool, default True
+        Whether a client leaves out the server's centers that attract none of its rows.
+    n_init : int, default 10
+        Seedings the server chooses from in each round, beside its previous centers.
+    tol : float or None, default None
+        Stop before `n_rounds` when no center moved farther than this share of the root mean squared distance of the
+        means to their mean; None never does.
 
     Examples
     --------

@@ -15,7 +15,7 @@ PERCENT = 0.10
 # In a table of few rows the limit is this many times the equal share of a row: else plain noise would be moved.
 EQUAL_SHARES = 4.0
 # The root of the summed squares exceeds the largest deviation by less than p % if the squares are fewer times larger.
-TOLD_BY_SQUARES = (1 + PERCENT) ** 2
+KNOWN_BY_SQUARES = (1 + PERCENT) ** 2
 
 
 def bounds_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -59,7 +59,7 @@ def is_dominated(X: FloatArray) -> bool:
         return False
     squares = (X - X.mean(axis=0)) ** 2
     largest = squares.max(axis=0)
-    return bool(((squares.sum(axis=0) < TOLD_BY_SQUARES * largest) & (largest > 0)).any())
+    return bool(((squares.sum(axis=0) < KNOWN_BY_SQUARES * largest) & (largest > 0)).any())
 
 
 def safe_cuts(X: FloatArray, sizes: np.ndarray) -> BoolArray:
@@ -73,5 +73,5 @@ def safe_cuts(X: FloatArray, sizes: np.ndarray) -> BoolArray:
             above = np.maximum.accumulate(part)[n - 1] - means
             below = means - np.minimum.accumulate(part)[n - 1]
             largest = np.maximum(above, below) ** 2
-            safe &= (squares >= TOLD_BY_SQUARES * largest) | (largest <= 0)
+            safe &= (squares >= KNOWN_BY_SQUARES * largest) | (largest <= 0)
     return safe

@@ -7,8 +7,8 @@ with the most. Every sum that was ever sent is then a sum of whole cells, and no
 stands for fewer rows than the floor. (How the rows fall into cells depends on the rows; that is not covered.)
 
 A cell also keeps the p % rule (`koncord.protocol.dominance`): rows that would make a dominated cell stay where they
-are. And of a column with two values a cell tells how many rows have the rarer one in multiples of three, as in
-controlled rounding: the cells that a cell is divided into tell what it told, divided among them.
+are. And of a column with two values a cell sends how many rows have the rarer one in multiples of three, as in
+controlled rounding: the cells that a cell is divided into send what it sent, divided among them.
 """
 
 from collections.abc import Callable
@@ -20,16 +20,16 @@ import numpy as np
 from koncord.protocol.dominance import bounds_of, is_dominated, safe_cuts
 from koncord.types import BoolArray, FloatArray, IntArray
 
-# Rows with the rarer of two values are told in multiples of this, so 1 and 2 are not (DataSHIELD's nfilter.tab is 3).
+# Rows with the rarer of two values are counted in multiples of this: no 1, no 2 (DataSHIELD's nfilter.tab is 3).
 BASE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """A partition of rows, and what is told of their two-valued columns."""
+    """A partition of rows, and what is sent of their two-valued columns."""
 
     of_row: IntArray  # (n_rows,) the cell of each row, numbered from 0
-    rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are told to have the rarer value
+    rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
 
     def __len__(self) -> int:
         return len(self.rarer)
@@ -75,12 +75,12 @@ def rows_of(X: FloatArray, least: int, bounds: tuple[FloatArray, FloatArray] | N
 def one_cell(rows: Rows) -> Cells:
     """All rows in one cell."""
     counts = rows.has_rarer.sum(axis=0)
-    told = np.minimum(BASE * np.rint(counts / BASE).astype(np.int64), BASE * (len(rows.X) // BASE))
-    return Cells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=told[None])
+    sent = np.minimum(BASE * np.rint(counts / BASE).astype(np.int64), BASE * (len(rows.X) // BASE))
+    return Cells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=sent[None])
 
 
 def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, Cells]:
-    """The labels as they may be told, and the cells that all answers make together after that.
+    """The labels as they may be sent, and the cells that all answers make together after that.
 
     Rows leave a cell in groups of at least `least` that no row dominates; the others go with the largest group.
     """
@@ -97,11 +97,11 @@ def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[Int
         for part in parts:
             allowed[part] = name if part is parts[0] else labels[part[0]]
         if len(parts) > 1:
-            told = divided(rarer[cell], [rows.has_rarer[part].sum(axis=0) for part in parts], list(map(len, parts)))
-            rarer[cell] = told[0]
-            for part, own_told in zip(parts[1:], told[1:], strict=True):
+            sent = divided(rarer[cell], [rows.has_rarer[part].sum(axis=0) for part in parts], list(map(len, parts)))
+            rarer[cell] = sent[0]
+            for part, own_sent in zip(parts[1:], sent[1:], strict=True):
                 of_row[part] = len(rarer)
-                rarer.append(own_told)
+                rarer.append(own_sent)
     if len(rarer) == len(cells):
         return allowed, cells
     return allowed, Cells(of_row=of_row, rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1))
@@ -121,21 +121,21 @@ def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> lis
         leaving.pop()
 
 
-def divided(told: IntArray, counts: list[IntArray], sizes: list[int]) -> IntArray:
-    """What a cell told of its two-valued columns, divided among its parts: multiples of `BASE` as near to `counts`."""
-    shares = np.array(counts, dtype=float).reshape(len(sizes), len(told))
+def divided(sent: IntArray, counts: list[IntArray], sizes: list[int]) -> IntArray:
+    """What a cell sent of its two-valued columns, divided among its parts: multiples of `BASE` as near to `counts`."""
+    shares = np.array(counts, dtype=float).reshape(len(sizes), len(sent))
     room = np.array(sizes)[:, None] // BASE
-    units = told // BASE
+    units = sent // BASE
     ideal = shares * (units / np.maximum(shares.sum(axis=0), 1))
     whole = np.minimum(np.floor(ideal).astype(np.int64), room)
-    for column in range(len(told)):
+    for column in range(len(sent)):
         for _ in range(int(units[column] - whole[:, column].sum())):
             wanting = np.where(whole[:, column] < room[:, 0], ideal[:, column] - whole[:, column], -np.inf)
             if wanting.max() == -np.inf:
                 break  # parts of nothing but the rarer value: rounding down leaves no room for the rest
             whole[int(wanting.argmax()), column] += 1
-    told_of_parts: IntArray = BASE * whole
-    return told_of_parts
+    of_parts: IntArray = BASE * whole
+    return of_parts
 
 
 def as_numbers(labels: IntArray) -> tuple[IntArray, int]:
@@ -150,16 +150,16 @@ def members_of(numbers: IntArray, n: int) -> list[IntArray]:
     return np.split(order, np.cumsum(np.bincount(numbers, minlength=n))[:-1])
 
 
-def two_valued_as_told(cells: Cells, rows: Rows) -> FloatArray:
-    """The two-valued columns (n_rows, n_two_valued) with as many rarer values in each cell as are told of it."""
-    told: FloatArray = np.empty(rows.has_rarer.shape)
+def two_valued_as_sent(cells: Cells, rows: Rows) -> FloatArray:
+    """The two-valued columns (n_rows, n_two_valued) with as many rarer values in each cell as are sent of it."""
+    sent: FloatArray = np.empty(rows.has_rarer.shape)
     starts = np.concatenate([[0], np.cumsum(np.bincount(cells.of_row, minlength=len(cells)))])
     for column in range(len(rows.two_valued)):
         order = np.lexsort((~rows.has_rarer[:, column], cells.of_row))
         own = cells.of_row[order]
         is_rarer = np.arange(len(order)) - starts[own] < cells.rarer[own, column]
-        told[order, column] = rows.values[is_rarer.astype(np.int64), column]
-    return told
+        sent[order, column] = rows.values[is_rarer.astype(np.int64), column]
+    return sent
 
 
 class Store(Protocol):
@@ -203,7 +203,7 @@ class JointPartition:
         return self.store.update(self._or_one)
 
     def apart(self, labels: IntArray, least: int = 1) -> tuple[IntArray, Cells]:
-        """The labels as they may be told, and the cells after that; `least` may ask for larger groups."""
+        """The labels as they may be sent, and the cells after that; `least` may ask for larger groups."""
         allowed = labels
 
         def change(before: Cells | None) -> Cells:

@@ -129,19 +129,19 @@ def describe(X: FloatArray, columns: tuple[str, ...], min_report: int = 1) -> Mo
     return Moments(columns=columns, count=len(X), means=means, scatters=((X - means) ** 2).sum(axis=0))
 
 
-def rounded(told: Moments) -> Moments:
+def rounded(exact: Moments) -> Moments:
     """Moments in as many digits as a scale needs: the deviation of a column in three, its mean to the third of these.
 
     A column whose rows are all equal keeps its mean.
     """
-    deviations = np.sqrt(told.scatters / max(told.count, 1))
-    has_scale = (deviations > ROUNDING * np.abs(told.means)) & (deviations >= SMALLEST_FLOAT)
+    deviations = np.sqrt(exact.scatters / max(exact.count, 1))
+    has_scale = (deviations > ROUNDING * np.abs(exact.means)) & (deviations >= SMALLEST_FLOAT)
     steps = np.where(has_scale, 10.0 ** (np.floor(np.log10(np.where(has_scale, deviations, 1.0))) - DIGITS + 1), 1.0)
     with np.errstate(over="ignore"):
         return replace(
-            told,
-            means=np.where(has_scale, np.rint(told.means / steps) * steps, told.means),
-            scatters=np.where(has_scale, told.count * (np.rint(deviations / steps) * steps) ** 2, told.scatters),
+            exact,
+            means=np.where(has_scale, np.rint(exact.means / steps) * steps, exact.means),
+            scatters=np.where(has_scale, exact.count * (np.rint(deviations / steps) * steps) ** 2, exact.scatters),
         )
 
 
@@ -149,8 +149,8 @@ def attribute(X: FloatArray, labels: IntArray, down: Attribute, min_report: int 
     """Rows of X and their mean silhouettes by the clusters of `labels`; nothing of a table below `min_report`.
 
     `labels` are those of the joint partition, so a cluster has none or enough. Silhouettes, of `MAX_SCORED` rows at
-    most, are told in two digits; that they stand for few rows is not excluded by the partition, but each is a mean over
-    at least `min_report` of them.
+    most, are sent in two digits. They are no sums of rows, so the partition does not cover them; each is a mean over at
+    least `min_report` rows.
     """
     k = len(down.centers)
     counts = np.bincount(labels, minlength=k)

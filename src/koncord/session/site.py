@@ -18,7 +18,7 @@ from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
-from koncord.protocol.partition import JointPartition, rows_of, two_valued_as_told
+from koncord.protocol.partition import JointPartition, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
@@ -30,14 +30,21 @@ class Site:
 
     Parameters
     ----------
-    name : the site's own stable name; its random streams belong to it
+    name : str
+        The site's own stable name; its random streams belong to it.
     X : array (n_samples, n_features)
-    columns : names of the columns
-    estimator : phase-1 estimator, cloned before it is fitted
-    aggregator : class or instance whose client steps this site will take
-    policy : what the site's owner lets leave it: the floor and the privacy budget are kept here
-    ledger : where every message is noted before it leaves, or None
-    partition : what was told apart of the rows before, or None: nothing. Its rows are those that are answered about
+    columns : tuple of str
+        Names of the columns.
+    estimator : object
+        Phase-1 estimator, cloned before it is fitted.
+    aggregator : Aggregator or type
+        Class or instance whose client steps this site will take.
+    policy : SitePolicy or None, default None
+        What the site's owner lets leave it: the floor and the privacy budget are kept here.
+    ledger : Ledger or None, default None
+        Where every message is noted before it leaves, or None.
+    partition : JointPartition or None, default None
+        What was answered of the rows before, and the rows that are answered about; None: nothing, and X.
     """
 
     def __init__(
@@ -142,7 +149,7 @@ class Site:
             return setup.describe(self.answered, self.columns, self.min_report)
         rows, cells = self.partition.rows, self.partition.open()
         X = self.answered.copy() if len(rows.two_valued) else self.answered
-        X[:, rows.two_valued] = two_valued_as_told(cells, rows)
+        X[:, rows.two_valued] = two_valued_as_sent(cells, rows)
         return setup.rounded(setup.describe(X, self.columns, self.min_report))
 
     def _apart(self, labels: IntArray, least: int) -> Grouped:
@@ -157,7 +164,7 @@ class Site:
         if used:
             at = [places[int(rows.two_valued[each])] for each in used]
             X = X.copy()
-            X[:, at] = (two_valued_as_told(cells, rows)[:, used] - self.prepared.means[at]) / self.prepared.scales[at]
+            X[:, at] = (two_valued_as_sent(cells, rows)[:, used] - self.prepared.means[at]) / self.prepared.scales[at]
         return Grouped(labels=allowed, X=X)
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
