@@ -83,6 +83,10 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         All that a client may send, field by field.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
+    count_parameter : str, default "n_clusters"
+        The parameter, if the constructor has it, that gives the number of clusters.
+    count_is_bound : bool, default False
+        Whether that is an upper bound, below which the aggregator finds their number.
     """
 
     name: ClassVar[str]
@@ -90,6 +94,8 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     replies: ClassVar[Mapping[type[Any], type[Any]]]
     sends: ClassVar[tuple[Sent, ...]]
     most_parts: ClassVar[int] = 1
+    count_parameter: ClassVar[str] = "n_clusters"
+    count_is_bound: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -104,6 +110,12 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         `min_support` is how many sites a cluster needs.
         """
         return self
+
+    @property
+    def count_given(self) -> int | None:
+        """The number of clusters, or an upper bound of it, that it was given; None where it finds it alone."""
+        given = self.get_params(deep=False).get(self.count_parameter)
+        return None if given is None else int(given)
 
     @property
     def support(self) -> int:
