@@ -47,7 +47,9 @@ def verdicts():
     """How many claims of the paper agree, differ, are not comparable and were not run, and how many there are."""
     with (ROOT / "docs" / "reproduction" / "claims.csv").open(encoding="utf-8", newline="") as file:
         counts = Counter(row["verdict"] for row in csv.DictReader(file))
-    return [counts[verdict] for verdict in ("agrees", "differs", "not comparable", "not run")] + [counts.total()]
+    return [counts[verdict] for verdict in ("agrees", "differs", "too few runs", "not comparable", "not run")] + [
+        counts.total()
+    ]
 
 
 def test_what_is_said_of_the_papers_claims_is_what_the_verdicts_are():
