@@ -39,6 +39,7 @@ ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz
 WORKS = (
     "--version",
     "demo",
+    "demo --data waveform",
     "fit koncord-demo/sites/site-1.csv koncord-demo/sites/site-2.csv --out run --estimator xmeans",
     "predict run koncord-demo/sites/site-3.csv --out labels.csv",
     "report run",

@@ -12,6 +12,7 @@ import numpy as np
 from koncord._files import write_atomic
 from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
+from koncord.report import demonstration
 from koncord.report.choice import choice
 from koncord.report.conditions import (
     NOT_TOLD,
@@ -225,14 +226,19 @@ def truth(model: GlobalModel, record: RunRecord) -> list[str]:
     known = record.truth
     if known is None:
         return []
-    return [
-        paragraph(
-            "The classes of these rows are known; nothing above or below used them. There are "
-            f"{tag('strong', str(known.n_clusters))} classes, and {tag('strong', str(model.n_clusters))} clusters "
-            f"were found. On {counted(known.rows, 'row')} that took no part, the adjusted Rand index of cluster "
-            f"against class is {tag('strong', f'{known.ari:.3f}')} (1 is perfect agreement, 0 is chance)."
+    tables = [
+        table(
+            f"Rows of each cluster by {crossing.what}",
+            [
+                Column(head="cluster", is_text=True),
+                *numeric(*map(text, crossing.classes)),
+                Column(head="mostly", is_text=True),
+            ],
+            [[chip(cluster), *map(text, row[1:])] for cluster, row in enumerate(demonstration.crossing_rows(crossing))],
         )
+        for crossing in known.crossings
     ]
+    return [*(paragraph(text(said)) for said in demonstration.about_agreement(model, known)), *tables]
 
 
 # --- who holds what ---
