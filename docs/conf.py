@@ -47,3 +47,12 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
 }
+
+
+def skip_inherited(app, what, name, obj, skip, options):
+    """Leave out what classes have from scikit-learn: its own pages explain it."""
+    return True if str(getattr(obj, "__module__", "")).startswith("sklearn") else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_inherited)
