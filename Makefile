@@ -9,7 +9,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --strip-extras --no-emit-find-links --no-emit-index-url
 
-.PHONY: demo test lint unit wheel-test network-test network-test-short reproduce-check lock docs figures bench-phase1 bench-phase2 clean
+.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs figures bench-phase1 bench-phase2 clean
 
 demo: $(BASE) ## the main job on built-in data, with its report
 	$(BIN)/koncord demo
@@ -27,6 +27,15 @@ unit: $(READY)
 
 wheel-test: $(READY) ## the bare wheel in an empty environment: help, demo, fit, and what needs an extra says so
 	$(BIN)/python scripts/check_wheel.py
+
+LOWEST := tests/kernels tests/model tests/data/test_files.py tests/data/test_demonstrations.py tests/estimate/test_kmeans.py \
+	tests/protocol tests/session/test_demonstration.py tests/test_clustering.py tests/test_fit_files.py
+lowest-test: $(READY) ## the oldest versions that pyproject.toml allows
+	$(PIP) uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/lowest
+	$(BIN)/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct . \
+		'pytest>=8' 'hypothesis>=6.100' 'pandas>=2.2.2' 'pyyaml>=6.0.2'
+	build/lowest/bin/python -m pytest -q -W ignore $(LOWEST)
 
 network-test: $(READY) ## a coordinator and sites as processes of their own: TLS, faults, refusals, namespaces
 	$(BIN)/pytest -m network tests/network
