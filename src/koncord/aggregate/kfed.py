@@ -50,7 +50,9 @@ def send_centers(local: Local, state: None, down: SendCenters) -> tuple[None, Lo
     if k == 0:
         return None, LocalCenters(centers=np.empty((0, local.X.shape[1])))
     found = local_clusters(local.X, k, local.rng, down.n_init)
-    return None, LocalCenters(centers=found.centers[found.counts >= least])
+    groups = local.grouped(found.labels)
+    centers = means_by_label(groups.X, groups.labels, otherwise=found.centers)
+    return None, LocalCenters(centers=centers[np.bincount(groups.labels, minlength=k) >= least])
 
 
 def local_clusters(X: FloatArray, k: int, rng: np.random.Generator, n_init: int) -> Partition:
@@ -98,7 +100,7 @@ def spread_start(centers: FloatArray, first: IntArray, k: int) -> FloatArray:
 
 
 class KFed(Aggregator):
-    """k-FED: one round, the global number of clusters given.
+    """The method k-FED: one round, the global number of clusters given.
 
     A client sends the centers of its local clusters, as many as phase 1 found there. A center that is the mean of
     fewer than `min_count` rows is not sent, and no client makes more clusters than can have `min_count` rows. The
@@ -107,10 +109,14 @@ class KFed(Aggregator):
 
     Parameters
     ----------
-    n_clusters : global number of clusters; the clients together must send at least as many distinct centers
-    server_iters : passes of Lloyd at the server; 1 is the paper, None is until nothing changes, as in the released code
-    n_init : seedings a client chooses from, by the k-means cost of the result
-    min_count : rows a center must be the mean of to be sent; 1 may send a row itself
+    n_clusters : int or None, default None
+        Global number of clusters; the clients together must send at least as many distinct centers.
+    server_iters : int or None, default None
+        Passes of Lloyd at the server; 1 is the paper, None is until nothing changes, as in the released code.
+    n_init : int, default 10
+        Seedings a client chooses from, by the k-means cost of the result.
+    min_count : int, default 2
+        Rows a center must be the mean of to be sent; 1 may send a row itself.
 
     Examples
     --------
@@ -125,6 +131,7 @@ class KFed(Aggregator):
 
     name = "kfed"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendCenters: send_centers}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

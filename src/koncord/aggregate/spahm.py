@@ -62,9 +62,9 @@ def send_atoms(local: Local, state: None, down: SendAtoms) -> tuple[None, Atoms]
     """
     means = local.estimate.means
     if local.min_report > 1:
-        nearest_to = nearest(local.X, means)
-        means = means_by_label(local.X, nearest_to, otherwise=means)
-        means = means[np.bincount(nearest_to, minlength=len(means)) >= local.min_report]
+        groups = local.grouped(nearest(local.X, means))
+        means = means_by_label(groups.X, groups.labels, otherwise=means)
+        means = means[np.bincount(groups.labels, minlength=len(means)) >= local.min_report]
         return None, Atoms(atoms=means)
     return None, Atoms(atoms=means[stands_for_rows(local.X, means, down.min_count)])
 
@@ -255,12 +255,18 @@ class SPAHM(Aggregator):
 
     Parameters
     ----------
-    gamma : mass of the process; larger opens more global atoms
-    n_passes : most passes over the clients in which each is matched again; it stops earlier if a pass changes nothing
-    estimate_hyper : whether to estimate center and variances of the model from the matching, before each pass
-    noise_variance : s2, start of the variance of a client's copy around its global atom; None tries several
-    scatter_variance : t2, start of the variance of the global atoms; None is the variance of the clients' atoms
-    min_count : rows a component must stand for to be sent; 1 may send a row itself
+    gamma : float, default 1.0
+        Mass of the process; larger opens more global atoms.
+    n_passes : int, default 10
+        Most passes over the clients in which each is matched again; it stops earlier if a pass changes nothing.
+    estimate_hyper : bool, default True
+        Whether to estimate center and variances of the model from the matching, before each pass.
+    noise_variance : float or None, default None
+        S2, start of the variance of a client's copy around its global atom; None tries several.
+    scatter_variance : float or None, default None
+        T2, start of the variance of the global atoms; None is the variance of the clients' atoms.
+    min_count : int, default 2
+        Rows a component must stand for to be sent; 1 may send a row itself.
 
     Examples
     --------
@@ -275,6 +281,7 @@ class SPAHM(Aggregator):
 
     name = "spahm"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendAtoms: send_atoms}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -18,7 +18,14 @@ from sklearn.base import clone
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
-from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of, stacked
+from koncord.aggregate.consensus.microclusters import (
+    MicroClusters,
+    groups_of,
+    labelled_micro_clusters,
+    labels_of,
+    nothing,
+    stacked,
+)
 from koncord.aggregate.consensus.mixture import fit_gaussians
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
@@ -27,7 +34,6 @@ from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.gaussians import Gaussians
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
-from koncord.protocol.setup import without_small
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer micro-clusters a site, on average, the floor hides clusters.
@@ -71,15 +77,22 @@ class Sums:
 
 
 def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
-    return None, micro_clusters_of(local.X, max(down.min_report, local.min_report))
+    """Micro-clusters of the rows, each of whole groups of the joint partition."""
+    least = max(down.min_report, local.min_report)
+    if len(local.X) < least:
+        return None, nothing(local.X.shape[1])
+    labels = labels_of(groups_of(local.X, least, rows=local.rows), len(local.X))
+    groups = local.grouped(labels, least)
+    return None, labelled_micro_clusters(groups.X, groups.labels)
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
-    """Sums of the rows by nearest center. A sum of few rows is withheld, and so is one that it could be told from."""
-    k = len(down.centers)
-    labels = nearest(local.X, down.centers)
-    counts = without_small(np.bincount(labels, minlength=k), max(down.min_report, local.min_report))
-    sums = sums_by_label(local.X, labels, k)
+    """Sums of the rows by nearest center, in groups of the joint partition; nothing of a table below the floor."""
+    k, least = len(down.centers), max(down.min_report, local.min_report)
+    groups = local.grouped(nearest(local.X, down.centers), least)
+    counts = np.bincount(groups.labels, minlength=k)
+    counts = np.where(counts >= least, counts, 0)
+    sums = sums_by_label(groups.X, groups.labels, k)
     return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
 
 
@@ -155,22 +168,25 @@ class Consensus(Aggregator):
 
     Parameters
     ----------
-    min_report : rows that every micro-cluster and sum a client sends stands for at least. None is 20, or the floor of
-    the run
-        where that is more: micro-clusters of fewer than 20 rows find clusters less well (docs/consensus.md) and tell
-        more, so they are asked for here, and the floor of the run must allow them
-    n_rounds : most rounds of refinement by nearest center. 0 makes Gaussian clusters of the micro-clusters instead,
-    without a
-        round; where a site has a privacy budget, which tells no covariance, the centers of the micro-clusters are kept
-    max_clusters : most clusters that are looked for
-    slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
-        is as good, and the gap statistic decides among such
-    tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
-    min_support : sites that a cluster needs micro-clusters of to be believed; None is as many as the run asks for, 1
-    unless
-        told otherwise. With 2 or more, one lying site can do less harm: micro-clusters of clusters with fewer sites are
-        set aside and the choice is made anew, no site counts for more rows than so many sites have, and sums of rows
-        that cannot be are not counted. What a single honest site holds goes too
+    min_report : int or None, default None
+        Smallest number of rows of a micro-cluster and of a sum. None is 20, or the floor of the run if that is more.
+        Smaller micro-clusters find clusters less well (docs/consensus.md) and disclose more; the floor of the run must
+        allow them.
+    n_rounds : int, default 0
+        Most rounds of refinement by nearest center. 0 fits Gaussian clusters to the micro-clusters instead, without a
+        round. A site with a privacy budget sends no covariance; then the centers of the micro-clusters are kept.
+    max_clusters : int, default 100
+        Largest number of clusters considered.
+    slack : float, default 0.02
+        Clusterings whose null-corrected silhouette is within `slack` of the best are ties; the gap statistic breaks
+        them.
+    tol : float, default 0.01
+        Stop when no center moves farther than this share of the root mean squared distance of rows to centers.
+    min_support : int or None, default None
+        Sites that must hold micro-clusters of a cluster. None takes the value of the run, which is 1 by default. With 2
+        or more, a single malicious site can do less harm: micro-clusters of clusters with fewer sites are set aside and
+        K is chosen again, no site counts for more rows than so many sites have, and implausible sums are left out.
+        Clusters that a single honest site holds are lost too.
 
     Examples
     --------
@@ -185,6 +201,7 @@ class Consensus(Aggregator):
 
     name: ClassVar[str] = "consensus"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
