@@ -22,6 +22,9 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 # Rows with the rarer of two values are counted in multiples of this: no 1, no 2 (DataSHIELD's nfilter.tab is 3).
 BASE = 3
+# A column with at most this many values for each row has levels, which rows share, and no magnitudes that tell of one
+# row (DataSHIELD's nfilter.levels.density).
+LEVELS = 0.33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +56,39 @@ class Rows:
         return safe_cuts(self.X[rows][:, ~self.is_shared], sizes)
 
 
-def rows_of(X: FloatArray, least: int, bounds: tuple[FloatArray, FloatArray] | None = None) -> Rows:
-    """Rows of a table (n, n_features), those that make up too much of a column moved; `bounds` says whereto."""
+def rows_of(X: FloatArray, bounds: FloatArray | None = None, pairs: FloatArray | None = None) -> Rows:
+    """Rows of a table (n, n_features) as answers see them, all by the table itself unless it is given.
+
+    Parameters
+    ----------
+    X : array (n, n_features)
+    bounds : array (2, n, n_features) or None, default None
+        Lowest and highest value of every entry: what lies beyond is moved there.
+    pairs : array (2, n_features) or None, default None
+        The more frequent and the rarer value of each column with two values, NaN for the others.
+    """
     n_distinct = np.array([len(np.unique(column)) for column in X.T], dtype=np.int64)
-    is_two_valued = n_distinct == 2
+    pairs = pairs_of(X) if pairs is None else pairs
+    is_two_valued = ~np.isnan(pairs[0])
     low, high = bounds_of(X) if bounds is None else bounds
-    clipped = np.where(is_two_valued, X, np.clip(X, low, high))
     two_valued = np.flatnonzero(is_two_valued)
-    lower, upper = X[:, two_valued].min(axis=0), X[:, two_valued].max(axis=0)
-    is_upper = X[:, two_valued] == upper
-    is_rarer_upper = is_upper.sum(axis=0) * 2 <= len(X)
     return Rows(
-        X=clipped,
-        is_shared=is_two_valued | (n_distinct * least <= len(X)),
+        X=np.where(is_two_valued, X, np.clip(X, low, high)),
+        is_shared=is_two_valued | (n_distinct <= LEVELS * len(X)),
         two_valued=two_valued,
-        has_rarer=is_upper == is_rarer_upper,
-        values=np.where(is_rarer_upper, [lower, upper], [upper, lower]),
+        has_rarer=X[:, two_valued] == pairs[1, two_valued],
+        values=pairs[:, two_valued],
     )
+
+
+def pairs_of(X: FloatArray) -> FloatArray:
+    """The more frequent and the rarer value (2, n_features) of each column that has two values, else NaN."""
+    pairs = np.full((2, X.shape[1]), np.nan)
+    for column in range(X.shape[1]):
+        values, counts = np.unique(X[:, column], return_counts=True)
+        if len(values) == 2:
+            pairs[:, column] = values[np.argsort(-counts, kind="stable")]
+    return pairs
 
 
 def one_cell(rows: Rows) -> Cells:
