@@ -59,7 +59,7 @@ def hostile_labels(rng, X, cells):
 def test_no_combination_of_answers_to_any_questions_stands_for_fewer_rows_than_the_floor(seed, least, n_questions):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(int(rng.integers(least, 13)), 2)).round(int(rng.integers(3)))
-    partition = JointPartition(rows_of(X), least)
+    partition = JointPartition(rows_of(X, least), least)
     answers = [np.zeros(len(X), dtype=np.int64)]
     for _ in range(n_questions):
         labels, cells = partition.apart(hostile_labels(rng, X, partition.open().of_row))
@@ -78,7 +78,7 @@ def test_without_the_rule_the_same_questions_tell_single_rows():
 
 
 def test_rows_leave_a_cell_in_groups_or_go_with_the_most():
-    rows = rows_of(np.arange(10.0)[:, None])
+    rows = rows_of(np.arange(10.0)[:, None], 3)
     cells = one_cell(rows)
     labels, cells = refined(cells, np.array([0, 0, 0, 0, 0, 1, 1, 1, 2, 2]), rows, 3)
     assert labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0]
@@ -92,7 +92,7 @@ def test_rows_leave_a_cell_in_groups_or_go_with_the_most():
 def test_the_same_question_has_the_same_answer(seed, least):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(40, 2))
-    rows = rows_of(X)
+    rows = rows_of(X, least)
     cells = one_cell(rows)
     for _ in range(4):
         labels = hostile_labels(rng, X, cells.of_row)
@@ -120,7 +120,7 @@ class Watched(JointPartition):
 
 
 def watched_site(X, aggregator, floor):
-    partition = Watched(rows_of(X), floor)
+    partition = Watched(rows_of(X, floor), floor)
     columns = tuple(f"x{at}" for at in range(X.shape[1]))
     policy = SitePolicy(min_report=floor)
     site = Site("s", X, columns, estimator=KnownCounts(3), aggregator=aggregator, policy=policy, partition=partition)
@@ -212,7 +212,7 @@ def test_a_value_that_only_few_rows_have_at_all_is_no_longer_told():
     X[:5, 0] = [7, 8, 9, 10, 11]  # fewer rows than ten make up all of the spread
     X[0, 1] = 1e9  # one of two values
     X[:, 2] = np.arange(200)
-    rows = rows_of(X)
+    rows = rows_of(X, 20)
     assert not rows.X[:, 0].any()
     assert not two_valued_as_sent(one_cell(rows), rows).any()
     np.testing.assert_array_equal(rows.X[:, 2], X[:, 2])
@@ -238,7 +238,7 @@ def test_cuts_are_safe_where_neither_side_is_dominated(seed):
 def test_a_row_far_from_a_tight_cloud_stays_in_a_group_in_which_it_is_not_told():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(0, 0.01, (200, 2)), rng.normal(20, 8, (200, 2)), [[4.0, 4.0]]])
-    rows = rows_of(X)
+    rows = rows_of(X, 20)
     labels = np.zeros(len(X), dtype=np.int64)
     labels[:20], labels[-1] = 1, 1  # twenty rows of the tight cloud and the far one
     assert rows.is_dominated(np.flatnonzero(labels))
@@ -256,7 +256,7 @@ def test_of_two_valued_columns_cells_tell_multiples_of_three_that_add_up(seed, s
     rng = np.random.default_rng(seed)
     n = int(rng.integers(60, 300))
     X = np.c_[rng.normal(size=(n, 2)), rng.random((n, 3)) < share]
-    rows = rows_of(X)
+    rows = rows_of(X, 20)
     cells = one_cell(rows)
     whole = cells.rarer[0]
     for _ in range(4):

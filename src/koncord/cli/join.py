@@ -200,7 +200,7 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", pol
             f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
             f"What leaves is listed in {place.ledger}"
         )
-        change = place.change_of(table.X)
+        _, change = place.change_of(table.X)
         if change.is_held_back:
             say(
                 f"answers from older rows: {counted(change.n_added, 'row')} of the table came and "

@@ -99,7 +99,12 @@ class SiteFolder:
         )
         if not may_weaken and (folder / "site.json").exists():
             check_no_weaker(cls.load(folder), made)
-        change = made.change_of(X)
+        n_answered, change = made.change_of(X)
+        if not n_answered:
+            raise NotAllowed(
+                f"No row of this table may be answered about after what was answered from the state folder '{folder}' "
+                "before: too few came, or they went before. Join with another --state, which knows nothing of that."
+            )
         if change.is_held_back and policy.changed == "refuse":
             raise NotAllowed(
                 f"The table has {change.n_added} rows more and {change.n_removed} fewer than what was answered from "
@@ -127,13 +132,14 @@ class SiteFolder:
         """Whether answers are sums over a joint partition: with a floor, and without a budget."""
         return self.policy.min_report > 1 and self.policy.budget is None
 
-    def change_of(self, X: FloatArray) -> Change:
-        """By how much the table X differs from what was answered about before."""
+    def change_of(self, X: FloatArray) -> tuple[int, Change]:
+        """How many rows are answered about if the table is X, and by how much it differs from what was before."""
         kept = read_version(self.folder) if self.keeps_partition else None
         if kept is None or not kept.is_answered:
-            return Change()
+            return len(X), Change()
         self._check_columns(kept)
-        return next_version(kept.now(), X, self.policy.min_report)[1]
+        version, change = next_version(kept.now(), X, self.policy.min_report)
+        return len(version.X), change
 
     def keep_version(self, X: FloatArray) -> None:
         """Write which rows the site answers about, now that its table is X; nothing if they stay the same."""
@@ -141,7 +147,7 @@ class SiteFolder:
             return
         kept, least = read_version(self.folder), self.policy.min_report
         if kept is None or not kept.is_answered:
-            keep_version(self.folder, first_version(X), self.columns, is_answered=False)
+            keep_version(self.folder, first_version(X, least), self.columns, is_answered=False)
             return
         self._check_columns(kept)
         version, change = next_version(kept.now(), X, least)

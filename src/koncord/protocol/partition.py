@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from koncord.protocol.dominance import bounds_of, is_dominated, safe_cuts
+from koncord.protocol.dominance import coded, is_dominated, safe_cuts
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Rows with the rarer of two values are counted in multiples of this: no 1, no 2 (DataSHIELD's nfilter.tab is 3).
@@ -56,25 +56,30 @@ class Rows:
         return safe_cuts(self.X[rows][:, ~self.is_shared], sizes)
 
 
-def rows_of(X: FloatArray, bounds: FloatArray | None = None, pairs: FloatArray | None = None) -> Rows:
-    """Rows of a table (n, n_features) as answers see them, all by the table itself unless it is given.
+def rows_of(X: FloatArray, least: int) -> Rows:
+    """Rows of a table (n, n_features) as answers see them; `least` is the floor."""
+    pairs = pairs_of(X)
+    return coded_rows(X, moved_of(X, least, pairs), pairs)
 
-    Parameters
-    ----------
-    X : array (n, n_features)
-    bounds : array (2, n, n_features) or None, default None
-        Lowest and highest value of every entry: what lies beyond is moved there.
-    pairs : array (2, n_features) or None, default None
-        The more frequent and the rarer value of each column with two values, NaN for the others.
-    """
+
+def moved_of(X: FloatArray, least: int, pairs: FloatArray) -> FloatArray:
+    """X with the rows moved that dominate a column."""
+    return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=is_magnitude(X, pairs))
+
+
+def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
+    """Columns (n_features,) in which a value may tell of a row: not those with levels."""
     n_distinct = np.array([len(np.unique(column)) for column in X.T], dtype=np.int64)
-    pairs = pairs_of(X) if pairs is None else pairs
-    is_two_valued = ~np.isnan(pairs[0])
-    low, high = bounds_of(X) if bounds is None else bounds
-    two_valued = np.flatnonzero(is_two_valued)
+    magnitudes: BoolArray = np.isnan(pairs[0]) & (n_distinct > LEVELS * len(X))
+    return magnitudes
+
+
+def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
+    """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
+    two_valued = np.flatnonzero(~np.isnan(pairs[0]))
     return Rows(
-        X=np.where(is_two_valued, X, np.clip(X, low, high)),
-        is_shared=is_two_valued | (n_distinct <= LEVELS * len(X)),
+        X=moved,
+        is_shared=~is_magnitude(X, pairs),
         two_valued=two_valued,
         has_rarer=X[:, two_valued] == pairs[1, two_valued],
         values=pairs[:, two_valued],

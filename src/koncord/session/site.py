@@ -71,7 +71,7 @@ class Site:
         self.table = X
         self.partition = partition
         if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
-            self.partition = JointPartition(rows_of(X), self.min_report)
+            self.partition = JointPartition(rows_of(X, self.min_report), self.min_report)
         self.answered = X if self.partition is None else self.partition.rows.X  # what answers are computed from
         self.X = self.answered  # on the agreed scale once it is known
         self.estimator = estimator

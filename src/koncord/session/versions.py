@@ -2,27 +2,45 @@
 
 Two runs over tables that differ by one row would tell that row. So the rows that a site has answered about stay its
 answers' rows until enough of them changed: rows that were added are answered about once they are as many as the floor,
-as a cell of their own, and rows that were removed go once as many of one cell are gone. Until then the site answers
-from the rows as they were. All versions together are then still sums over cells of one partition.
+as a cell of their own, and rows that were removed go once as many of one cell are gone. Rows that went come back only
+as the group that they went in. Until then the site answers from the rows as they were. All versions together are then
+still sums over cells of one partition.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from koncord._files import locked
-from koncord.protocol.dominance import bounds_of
-from koncord.protocol.partition import Cells, JointPartition, Rows, divided, members_of, one_cell, pairs_of, rows_of
+from koncord.protocol.partition import (
+    Cells,
+    JointPartition,
+    Rows,
+    coded_rows,
+    divided,
+    members_of,
+    moved_of,
+    one_cell,
+    pairs_of,
+)
 from koncord.session.checkpoint import read_blobs, write_blobs
 from koncord.types import BoolArray, FloatArray, IntArray
 
 VERSION, PARTITION, LOCK = "answered", "partition", "partition.lock"
-ARRAYS = ("X", "batches", "bounds", "pairs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """Rows that a site has answered about and does not answer about any more, in the groups that they left in."""
+
+    X: FloatArray  # (n_gone, n_features)
+    moved: FloatArray  # (n_gone, n_features)
+    cells: Cells  # the groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +48,13 @@ class Version:
     """The rows that a site answers about, and what was answered of them before this version."""
 
     X: FloatArray  # (n_rows, n_features) as they came
-    batches: IntArray  # (n_rows,) which rows came together
-    bounds: FloatArray  # (n_batches, 2, n_features) between which the rows of a batch are answered about
+    moved: FloatArray  # (n_rows, n_features) as they are answered about: no row dominates
     pairs: FloatArray  # (2, n_features) values of columns with two of them, else NaN
     cells: Cells
+    gone: Gone
 
     def rows(self) -> Rows:
-        return rows_of(self.X, self.bounds[self.batches].transpose(1, 0, 2), self.pairs)
+        return coded_rows(self.X, self.moved, self.pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +72,49 @@ class Change:
         return bool(self.n_waiting or self.n_stale)
 
 
-def first_version(X: FloatArray) -> Version:
+def first_version(X: FloatArray, least: int) -> Version:
     """A table of which nothing was answered yet."""
-    bounds = np.array(bounds_of(X)) if len(X) else np.zeros((2, X.shape[1]))
     pairs = pairs_of(X)
-    one = one_cell(rows_of(X, bounds[:, None], pairs))
-    return Version(X=X, batches=np.zeros(len(X), dtype=np.int64), bounds=bounds[None], pairs=pairs, cells=one)
+    moved = moved_of(X, least, pairs)
+    cells = one_cell(coded_rows(X, moved, pairs))
+    nobody = Gone(X=X[:0], moved=X[:0], cells=Cells(of_row=cells.of_row[:0], rarer=cells.rarer[:0]))
+    return Version(X=X, moved=moved, pairs=pairs, cells=cells, gone=nobody)
 
 
 def next_version(before: Version, X: FloatArray, least: int) -> tuple[Version, Change]:
     """The rows to answer about now that the owner's table is X, after all that was answered about `before`."""
     is_kept, is_known = matched(before.X, X)
-    n_added, n_removed = int((~is_known).sum()), int((~is_kept).sum())
-    if len(before.X) < least or not is_kept.any():  # nothing was answered, or no row of it is left
-        return first_version(X), Change(n_added=n_added, n_removed=n_removed)
-    after = with_added(without_removed(before, ~is_kept, least), X[~is_known], least)
-    n_waiting = n_added if len(after.bounds) == len(before.bounds) else 0
-    n_stale = len(after.X) - (n_added - n_waiting) - int(is_kept.sum())
-    return after, Change(n_added=n_added, n_removed=n_removed, n_waiting=n_waiting, n_stale=n_stale)
+    unknown = X[~is_known]
+    if len(before.X) < least:  # of which nothing was ever sent
+        before, is_kept, unknown = taken(before, np.zeros(len(before.X), dtype=np.bool_)), is_kept[:0], X
+    older = without_removed(before, ~is_kept, least)
+    is_back, is_returning = matched(before.gone.X, unknown)
+    back = with_returned(older, is_back)
+    after = with_added(back, unknown[~is_returning], least)
+    return after, Change(
+        n_added=len(unknown),
+        n_removed=int((~is_kept).sum()),
+        n_waiting=len(unknown) - (len(after.X) - len(older.X)),
+        n_stale=len(older.X) - int(is_kept.sum()),
+    )
+
+
+def taken(version: Version, at: BoolArray) -> Version:
+    """Some of the rows of a version."""
+    cells = some_cells(version.cells, at)
+    return replace(version, X=version.X[at], moved=version.moved[at], cells=cells)
+
+
+def some_cells(cells: Cells, at: BoolArray) -> Cells:
+    """The cells of some rows, numbered anew."""
+    present, of_row = np.unique(cells.of_row[at], return_inverse=True)
+    return Cells(of_row=of_row, rarer=cells.rarer[present])
+
+
+def beside(one: Cells, other: Cells) -> Cells:
+    """The cells of the rows of one partition, then those of another."""
+    of_row = np.concatenate([one.of_row, other.of_row + len(one)])
+    return Cells(of_row=of_row, rarer=np.concatenate([one.rarer, other.rarer]))
 
 
 def matched(before: FloatArray, after: FloatArray) -> tuple[BoolArray, BoolArray]:
@@ -96,46 +139,54 @@ def places_of(kinds: IntArray) -> IntArray:
 def without_removed(before: Version, is_removed: BoolArray, least: int) -> Version:
     """The version without the removed rows of those cells that lose enough of them, and keep enough or none."""
     rows, cells = before.rows(), before.cells
-    rarer, goes = cells.rarer.copy(), np.zeros(len(before.X), dtype=np.bool_)
+    staying, leaving = cells.rarer.copy(), cells.rarer.copy()
+    goes = np.zeros(len(before.X), dtype=np.bool_)
     for cell, own in enumerate(members_of(cells.of_row, len(cells))):
         gone, left = own[is_removed[own]], own[~is_removed[own]]
         if len(gone) < least or (len(left) and (len(left) < least or any(map(rows.is_dominated, (gone, left))))):
             continue
         counts = [rows.has_rarer[part].sum(axis=0) for part in (left, gone)]
-        rarer[cell] = divided(rarer[cell], counts, [len(left), len(gone)])[0]
+        staying[cell], leaving[cell] = divided(cells.rarer[cell], counts, [len(left), len(gone)])
         goes[gone] = True
-    present, of_row = np.unique(cells.of_row[~goes], return_inverse=True)
-    return Version(
-        X=before.X[~goes],
-        batches=before.batches[~goes],
-        bounds=before.bounds,
-        pairs=before.pairs,
-        cells=Cells(of_row=of_row, rarer=rarer[present]),
+    left_with = some_cells(Cells(of_row=cells.of_row, rarer=leaving), goes)
+    return replace(
+        taken(replace(before, cells=Cells(of_row=cells.of_row, rarer=staying)), ~goes),
+        gone=Gone(
+            X=np.concatenate([before.gone.X, before.X[goes]]),
+            moved=np.concatenate([before.gone.moved, before.moved[goes]]),
+            cells=beside(before.gone.cells, left_with),
+        ),
+    )
+
+
+def with_returned(version: Version, is_back: BoolArray) -> Version:
+    """The version with those groups of gone rows that are all back; `is_back` is of the rows that were gone before."""
+    gone = version.gone
+    is_back = np.concatenate([is_back, np.zeros(len(gone.X) - len(is_back), dtype=np.bool_)])
+    n_away = np.bincount(gone.cells.of_row, ~is_back, minlength=len(gone.cells))
+    returns = n_away[gone.cells.of_row] == 0
+    return replace(
+        version,
+        X=np.concatenate([version.X, gone.X[returns]]),
+        moved=np.concatenate([version.moved, gone.moved[returns]]),
+        cells=beside(version.cells, some_cells(gone.cells, returns)),
+        gone=Gone(X=gone.X[~returns], moved=gone.moved[~returns], cells=some_cells(gone.cells, ~returns)),
     )
 
 
 def with_added(before: Version, added: FloatArray, least: int) -> Version:
     """The version with the added rows as one cell more, if they are enough; else without."""
-    X = np.concatenate([before.X, added])
-    has_two = ~np.isnan(before.pairs[0])
-    is_same_pair = ((added == before.pairs[0]) | (added == before.pairs[1])).all(axis=0)
-    if len(added) < least or not is_same_pair[has_two].all():
+    has_pair = ~np.isnan(before.pairs[0])
+    is_of_pair = ((added == before.pairs[0]) | (added == before.pairs[1])).all(axis=0)
+    if len(added) < least or not is_of_pair[has_pair].all():
         return before
-    bounds = np.array(bounds_of(X))
-    own = rows_of(added, bounds[:, None], before.pairs)
+    X = np.concatenate([before.X, added])
+    moved = moved_of(X, least, before.pairs)[len(before.X) :]
+    own = coded_rows(added, moved, before.pairs)
     if own.is_dominated(np.arange(len(added))):
         return before
-    n_cells = len(before.cells)
-    return Version(
-        X=X,
-        batches=np.concatenate([before.batches, np.full(len(added), len(before.bounds))]),
-        bounds=np.concatenate([before.bounds, bounds[None]]),
-        pairs=before.pairs,
-        cells=Cells(
-            of_row=np.concatenate([before.cells.of_row, np.full(len(added), n_cells)]),
-            rarer=np.concatenate([before.cells.rarer, one_cell(own).rarer]),
-        ),
-    )
+    moved = np.concatenate([before.moved, moved])
+    return replace(before, X=X, moved=moved, cells=beside(before.cells, one_cell(own)))
 
 
 # --- on disk ---
@@ -181,22 +232,30 @@ def blobs_of(cells: Cells) -> dict[str, bytes]:
     return {"of_row": cells.of_row.astype("<i8").tobytes(), "rarer": cells.rarer.astype("<i8").tobytes()}
 
 
-def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Cells:
-    of_row, rarer = (np.frombuffer(blobs[name], dtype="<i8").astype(np.int64) for name in ("of_row", "rarer"))
-    return Cells(of_row=of_row, rarer=rarer.reshape(header["shape"]))
+def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes], prefix: str = "") -> Cells:
+    of_row, rarer = (np.frombuffer(blobs[f"{prefix}{name}"], dtype="<i8") for name in ("of_row", "rarer"))
+    return Cells(of_row=of_row.astype(np.int64), rarer=rarer.astype(np.int64).reshape(header[f"{prefix}shape"]))
 
 
 def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is_answered: bool) -> None:
     """Write the rows that the site answers about from now on; on the disk, whole, when this returns."""
+    gone = version.gone
     header = {
         "columns": columns,
         "shape": version.cells.rarer.shape,
-        "n_batches": len(version.bounds),
+        "gone_shape": gone.cells.rarer.shape,
         "is_answered": is_answered,
     }
-    arrays = {name: getattr(version, name) for name in ARRAYS}
+    arrays = {
+        "X": version.X,
+        "moved": version.moved,
+        "pairs": version.pairs,
+        "gone_X": gone.X,
+        "gone_moved": gone.moved,
+    }
     blobs = {name: np.ascontiguousarray(array, dtype="<f8").tobytes() for name, array in arrays.items()}
-    write_blobs(folder / VERSION, header, blobs | blobs_of(version.cells))
+    blobs |= blobs_of(version.cells) | {f"gone_{name}": blob for name, blob in blobs_of(gone.cells).items()}
+    write_blobs(folder / VERSION, header, blobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +274,7 @@ class Kept:
     def now(self) -> Version:
         """The version with the cells of all answers up to now."""
         cells = self.store.read()
-        return self.version if cells is None else Version(**{**fields_of(self.version), "cells": cells})
-
-
-def fields_of(version: Version) -> dict[str, Any]:
-    return {name: getattr(version, name) for name in Version.__slots__}
+        return self.version if cells is None else replace(self.version, cells=cells)
 
 
 def read_version(folder: Path) -> Kept | None:
@@ -228,16 +283,13 @@ def read_version(folder: Path) -> Kept | None:
         return None
     header, blobs = read_blobs(folder / VERSION)
     columns = tuple(header["columns"])
-    d = len(columns)
-    X, batches, bounds, pairs = (
-        np.frombuffer(blobs[name], dtype="<f8") for name in ("X", "batches", "bounds", "pairs")
-    )
+
+    def array(name: str) -> FloatArray:
+        return np.frombuffer(blobs[name], dtype="<f8").reshape(-1, len(columns)).astype(float)
+
+    gone = Gone(X=array("gone_X"), moved=array("gone_moved"), cells=cells_in(header, blobs, "gone_"))
     version = Version(
-        X=X.reshape(-1, d).astype(float),
-        batches=batches.astype(np.int64),
-        bounds=bounds.reshape(header["n_batches"], 2, d).astype(float),
-        pairs=pairs.reshape(2, d).astype(float),
-        cells=cells_in(header, blobs),
+        X=array("X"), moved=array("moved"), pairs=array("pairs"), cells=cells_in(header, blobs), gone=gone
     )
     digest = digest_of(header, blobs)
     store = CellsFile(folder, digest, version.cells if header["is_answered"] else None)
@@ -247,6 +299,6 @@ def read_version(folder: Path) -> Kept | None:
 
 def digest_of(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> str:
     whole = hashlib.sha256(json.dumps([header["columns"], header["shape"]]).encode())
-    for name in ("X", "batches", "bounds", "of_row", "rarer"):
+    for name in ("X", "moved", "of_row", "rarer"):
         whole.update(blobs[name])
     return whole.hexdigest()
