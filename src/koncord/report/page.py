@@ -238,7 +238,11 @@ def about_counts(model: GlobalModel) -> str:
     elif is_partly_private(model):
         said.append(f"Counts of {', '.join(sorted(private_sites(model)))} are noisy, for a privacy budget.")
     if floor_of(model) != 1:
-        said.append(f"A count stands for at least {about_floor(model)}; one of fewer is 0, here and below.")
+        said.append(f"A count stands for at least {about_floor(model)}, here and below.")
+        if not is_all_private(model):
+            said.append(
+                "Rows of a cluster that are fewer at a site are counted with another one; their labels are not."
+            )
     return " ".join(said)
 
 
