@@ -16,7 +16,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from koncord._validation import name_of
+from koncord.aggregate.confidence import Confidence
 from koncord.kernels.gaussians import Gaussians
+from koncord.kernels.tree import ClusterTree
 from koncord.protocol.schema import Sent, sent_by
 from koncord.types import FloatArray, IntArray, LocalEstimate
 
@@ -56,6 +58,9 @@ class Outcome:
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # final means of what each client sent
     info: Mapping[str, Any] = field(default_factory=dict)  # for readers only: JSON values, nothing depends on them
     gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
+    tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where it has them
+    confidence: Confidence | None = None  # how sure it is, where it tells
+    rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where told
 
 
 class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]

@@ -6,7 +6,6 @@ from io import StringIO
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from koncord._words import text_table
 from koncord.model.globalmodel import GlobalModel
@@ -58,10 +57,8 @@ def assign(model: GlobalModel, X: FloatArray) -> Assignments:
 
 def distances_in(model: GlobalModel, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Distances of scaled rows to all clusters, each in its own metric, and what the most likely one is least by."""
-    if model.gaussians is None:
-        to_centers: FloatArray = cdist(Z, model.centers)
-        return to_centers, to_centers.copy()
-    return np.sqrt(model.gaussians.squared_distances(Z)), -model.gaussians.log_joint(Z)
+    distances = model.distances_of(Z)
+    return distances, distances.copy() if model.gaussians is None else -model.gaussians.log_joint(Z)
 
 
 def as_csv(found: Assignments) -> str:

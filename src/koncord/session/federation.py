@@ -187,6 +187,8 @@ def run_federation(
         groups=outcome.groups,
         components=outcome.components,
         gaussians=outcome.gaussians,
+        tree=outcome.tree,
+        confidence=outcome.confidence,
         seed=seed,
         settings=settings,
         info={

@@ -8,7 +8,7 @@ the rows are.
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
@@ -17,12 +17,16 @@ from sklearn.base import clone
 
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of, stacked
-from koncord.aggregate.consensus.mixture import fit_gaussians
+from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
+from koncord.aggregate.consensus.tree import Clusters, tree_of
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.tree import ClusterTree
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.protocol.setup import without_small
@@ -117,6 +121,13 @@ class Agreed:
             client: np.bincount(self.choice.labels[own], self.micro.counts[own], minlength=k)
             for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
         }
+
+    def by_client(self, labels: IntArray, reports: Mapping[str, MicroClusters]) -> dict[str, IntArray]:
+        """Labels of the micro-clusters by client; -1 of those that were set aside."""
+        groups = {client: np.full(len(each), -1, dtype=np.int64) for client, each in reports.items()}
+        for at, (client, believed) in enumerate(self.believed.items()):
+            groups[client][believed] = labels[self.clients == at]
+        return groups
 
     def centers(self) -> FloatArray:
         weights = self.micro.counts.astype(float)
@@ -234,19 +245,26 @@ class Consensus(Aggregator):
         choice, rows = agreed.choice, agreed.rows()
         stable_shares = stabilities(agreed.micro, agreed.clients, choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            return self._shaped(reports, agreed, stable_shares)
+            return self._shaped(reports, agreed, stable_shares, rng)
         centers, shifts = yield from self._refined(agreed, rows)
         kept = with_rows(rows)
+        centers = centers[kept]
+        stable_shares = [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept]
+        labels = nearest(agreed.micro.means, centers)
+        closest = np.zeros((len(centers), len(agreed.micro)))
+        closest[np.arange(len(centers)), nearest(centers, agreed.micro.means)] = 1.0
+        clusters = Clusters.of(agreed.micro, labels, choice.scales, closest)
+        tree, leaves = tree_of(clusters, rng, centers=centers, full=agreed.micro.means)
         return Outcome(
-            centers=centers[kept],
-            groups={
-                client: np.where(agreed.believed[client], nearest(each.means, centers[kept]), -1)
-                for client, each in reports.items()
-            },
+            centers=centers,
+            groups=agreed.by_client(labels, reports),
             components={client: each.means for client, each in reports.items()},
+            rows={client: each.counts for client, each in reports.items()},
+            tree=replace(tree, groups=agreed.by_client(leaves, reports)),
+            confidence=self._confidence(agreed, clusters, tree, stable_shares, rng),
             info={
                 "choice": told(choice),
-                "stabilities": [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept],
+                "stabilities": stable_shares,
                 "micro_clusters": {client: len(each) for client, each in reports.items()},
                 "set_aside": set_aside(agreed),
                 "rounds": len(shifts),
@@ -257,24 +275,32 @@ class Consensus(Aggregator):
         )
 
     def _shaped(
-        self, reports: Mapping[str, MicroClusters], agreed: Agreed, stable_shares: Sequence[float | None]
+        self,
+        reports: Mapping[str, MicroClusters],
+        agreed: Agreed,
+        stable_shares: Sequence[float | None],
+        rng: np.random.Generator,
     ) -> Outcome:
         """The outcome with Gaussian clusters, fitted to the micro-clusters without a further round."""
-        gaussians, shares = fit_gaussians(list(agreed.reports.values()), agreed.choice.labels, agreed.choice.scales)
+        parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
+        gaussians, shares = fit_gaussians(parts, agreed.choice.labels)
         labels = shares.argmax(axis=1)
-        groups = {}
-        for at, (client, believed) in enumerate(agreed.believed.items()):
-            groups[client] = np.full(len(reports[client]), -1, dtype=np.int64)
-            groups[client][believed] = labels[agreed.clients == at]
         came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
+        stable_shares = [stable_shares[cluster] for cluster in came_from]
+        clusters = Clusters.of(agreed.micro, labels, agreed.choice.scales, shares.T)
+        fitted = gaussians, parts, shares
+        tree, leaves = tree_of(clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
         return Outcome(
             centers=gaussians.centers,
             gaussians=gaussians,
-            groups=groups,
+            groups=agreed.by_client(labels, reports),
             components={client: each.means for client, each in reports.items()},
+            rows={client: each.counts for client, each in reports.items()},
+            tree=replace(tree, groups=agreed.by_client(leaves, reports)),
+            confidence=self._confidence(agreed, clusters, tree, stable_shares, rng),
             info={
                 "choice": told(agreed.choice),
-                "stabilities": [stable_shares[cluster] for cluster in came_from],
+                "stabilities": stable_shares,
                 "micro_clusters": {client: len(each) for client, each in reports.items()},
                 "set_aside": set_aside(agreed),
                 "rounds": 0,
@@ -283,6 +309,16 @@ class Consensus(Aggregator):
                 "notes": notes(agreed, np.ones(len(gaussians.centers), dtype=np.bool_), self),
             },
         )
+
+    def _confidence(
+        self,
+        agreed: Agreed,
+        clusters: Clusters,
+        tree: ClusterTree,
+        stable_shares: Sequence[float | None],
+        rng: np.random.Generator,
+    ) -> Confidence:
+        return confidence_of(clusters, agreed.clients, agreed.choice, tree, stable_shares, rng, slack=self.slack)
 
     def _agreed(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Agreed:
         """A choice, made again without the micro-clusters of clusters that too few clients support."""
