@@ -142,8 +142,8 @@ def test_distances_without_shapes_are_those_to_the_centers(model):
 @pytest.mark.parametrize("quantile", [0.9, 0.99, 0.999])
 def test_the_stated_share_of_the_rows_of_a_gaussian_are_outliers(model, quantile):
     model = shaped(model)
-    one = replace(model.gaussians, centers=model.centers[:1], covariances=model.gaussians.covariances[:1])
-    one = replace(one, weights=np.ones(1))
+    covariances = model.gaussians.covariances[:1]
+    one = replace(model.gaussians, centers=model.centers[:1], covariances=covariances, weights=np.ones(1))
     alone = replace(model, centers=model.centers[:1], weights=np.ones(1), gaussians=one)
     rng = np.random.default_rng(1)
     X = rng.multivariate_normal([0, 0], one.covariances[0], 100_000) * model.scales + model.means
