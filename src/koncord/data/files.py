@@ -92,12 +92,20 @@ def read_table(
 
     Parameters
     ----------
-    path : file; its extension says how it is read
-    columns : the columns to keep, in this order; None keeps all
-    drop : columns to leave out, after `columns`
-    array : which array of an NPZ file is the table; None takes the one called X, or else the only one with two axes
-    may_lack : whether a column to `drop` need not be there
+    path : str or path-like
+        File; its extension says how it is read.
+    columns : sequence of str or None, default None
+        The columns to keep, in this order; None keeps all.
+    drop : collection of str, default ()
+        Columns to leave out, after `columns`.
+    array : str or None, default None
+        Which array of an NPZ file is the table; None takes the one called X, or else the only one with two axes.
+    may_lack : bool, default False
+        Whether a column to `drop` need not be there.
 
+
+    Notes
+    -----
     A CSV file may separate its values by comma, semicolon, tab or bar. Its first line is the header unless it reads as
     data. Columns without a name are x0, x1, ... by position, as are those of arrays; an NPZ file may hold their names
     as an array of strings called ``columns``. A line break in a name of a CSV header is read as a space. An index that
