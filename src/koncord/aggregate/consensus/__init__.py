@@ -264,7 +264,7 @@ class Consensus(Aggregator):
             components={client: each.means for client, each in reports.items()},
             rows={client: each.counts for client, each in reports.items()},
             tree=replace(tree, groups=agreed.by_client(leaves, reports)),
-            confidence=self._confidence(agreed, clusters, tree, stable_shares, rng),
+            confidence=self._confidence(agreed, clusters, labels, tree, stable_shares, rng),
             info={
                 "choice": told(choice),
                 "stabilities": stable_shares,
@@ -290,7 +290,8 @@ class Consensus(Aggregator):
         labels = shares.argmax(axis=1)
         came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
         stable_shares = [stable_shares[cluster] for cluster in came_from]
-        clusters = Clusters.of(agreed.micro, labels, agreed.choice.scales, shares.T)
+        # d' is read off clusters that do not overlap, as it was when they were chosen.
+        clusters = Clusters.of(agreed.micro, as_chosen(agreed, labels, came_from), agreed.choice.scales, shares.T)
         fitted = gaussians, parts, shares
         tree, leaves = tree_of(clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
         return Outcome(
@@ -300,7 +301,7 @@ class Consensus(Aggregator):
             components={client: each.means for client, each in reports.items()},
             rows={client: each.counts for client, each in reports.items()},
             tree=replace(tree, groups=agreed.by_client(leaves, reports)),
-            confidence=self._confidence(agreed, clusters, tree, stable_shares, rng),
+            confidence=self._confidence(agreed, clusters, labels, tree, stable_shares, rng),
             info={
                 "choice": told(agreed.choice),
                 "stabilities": stable_shares,
@@ -317,11 +318,14 @@ class Consensus(Aggregator):
         self,
         agreed: Agreed,
         clusters: Clusters,
+        labels: IntArray,
         tree: ClusterTree,
         stable_shares: Sequence[float | None],
         rng: np.random.Generator,
     ) -> Confidence:
-        return confidence_of(clusters, agreed.clients, agreed.choice, tree, stable_shares, rng, slack=self.slack)
+        return confidence_of(
+            clusters, labels, agreed.clients, agreed.choice, tree, stable_shares, rng, slack=self.slack
+        )
 
     def _agreed(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Agreed:
         """A choice, made again without the micro-clusters of clusters that too few clients support."""
@@ -369,6 +373,14 @@ def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
     np.add.at(common, labels, rows)
     found: list[int] = common.argmax(axis=0).tolist()
     return found
+
+
+def as_chosen(agreed: Agreed, labels: IntArray, came_from: Sequence[int]) -> IntArray:
+    """The cluster of each micro-cluster as it was chosen; of clusters that the mixture has lost, its own now."""
+    numbers = np.full(agreed.choice.chosen.n_clusters, -1)
+    numbers[list(came_from)] = np.arange(len(came_from))
+    chosen = numbers[agreed.choice.labels]
+    return np.where(chosen >= 0, chosen, labels)
 
 
 def is_trusted(believed: BoolArray | None) -> bool:

@@ -8,22 +8,15 @@ import numpy as np
 
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, NextCut, RunnerUp
 from koncord.aggregate.consensus.choosing import (
-    AVERAGE,
-    CONDENSED,
-    EVERY_K,
     ONE_CLUSTER,
-    STEP,
     TIMES_CHANCE,
-    WARD,
     Candidate,
     Choice,
+    Key,
     Look,
     best_of,
     combined,
-    grid,
-    groups_together,
     judged,
-    labelings,
     times_chance,
     with_apart,
 )
@@ -34,15 +27,15 @@ from koncord.kernels.tree import ClusterTree
 from koncord.types import IntArray
 
 MOST_RUNNERS_UP = 3
-# Draws of sites: so many, fewer where micro-clusters are many, and more of these are put together first.
-DRAWS, FEWEST_DRAWS, DRAWN_MICRO_CLUSTERS = 25, 10, 4000
-MOST_MICRO_CLUSTERS = 400
-# Values of K that a draw is looked at for: up to so many times the chosen one, and some more.
-MOST_TIMES, AND_MORE = 2, 4
+# Draws of clients: so many, fewer where micro-clusters are many.
+DRAWS, FEWEST_DRAWS, DRAWN_MICRO_CLUSTERS = 25, 10, 5000
+# Clusterings that are judged in each draw: so many of the best by each criterion.
+MOST_CONTENDERS = 15
 
 
 def confidence_of(
     clusters: Clusters,
+    labels: IntArray,
     clients: IntArray,
     choice: Choice,
     tree: ClusterTree,
@@ -56,7 +49,9 @@ def confidence_of(
     Parameters
     ----------
     clusters : Clusters
-        The clusters that were found.
+        The clusters that were found, as they were chosen.
+    labels : array (n,)
+        Which of them each micro-cluster is in at the end.
     clients : array (n,)
         The client of each micro-cluster.
     choice : Choice
@@ -72,7 +67,7 @@ def confidence_of(
     """
     drawn = resampled(clusters.micro, clients, choice, rng, slack=slack)
     return Confidence(
-        clusters=tuple(each_cluster(clusters, clients, stabilities)),
+        clusters=tuple(each_cluster(clusters, labels, clients, stabilities)),
         stands_apart=choice.stands_apart,
         runners_up=tuple(runners_up(choice, slack)),
         next_cut=next_cut(tree, len(clusters)),
@@ -81,12 +76,14 @@ def confidence_of(
     )
 
 
-def each_cluster(clusters: Clusters, clients: IntArray, stabilities: Sequence[float | None]) -> list[ClusterConfidence]:
+def each_cluster(
+    clusters: Clusters, labels: IntArray, clients: IntArray, stabilities: Sequence[float | None]
+) -> list[ClusterConfidence]:
     """Distance, support and stability of each cluster; nobody can look for one without its only client."""
     distances = clusters.distances()
     found = []
     for cluster, stability in enumerate(stabilities):
-        own = clusters.labels == cluster
+        own = labels == cluster
         n_clients = len(np.unique(clients[own]))
         is_alone = len(clusters) == 1
         found.append(
@@ -144,44 +141,67 @@ def resampled(
 ) -> Counter[int]:
     """How often each K is chosen when as many clients are drawn with replacement (the bootstrap); empty of one client.
 
-    The null model stays that of the choice, and so do the weights of the columns.
+    The clusterings, the null model and the weights of the columns stay those of the choice; the clusterings are judged
+    anew. A cluster of clients that were not drawn is not there.
     """
     present = np.unique(clients)
     found: Counter[int] = Counter()
     if len(present) < 2:
         return found
-    belongs = groups_together(weighed, rng, MOST_MICRO_CLUSTERS)
-    n_draws = int(np.clip(DRAWN_MICRO_CLUSTERS // (int(belongs.max()) + 1), FEWEST_DRAWS, DRAWS))
-    most = MOST_TIMES * choice.chosen.n_clusters + AND_MORE
+    look = with_candidates(choice.look, contenders(choice))
+    whole = times_chance(look.regular, look.null)
+    n_draws = int(np.clip(DRAWN_MICRO_CLUSTERS // len(look.micro), FEWEST_DRAWS, DRAWS))
     for _ in range(n_draws):
         times = np.zeros(int(clients.max()) + 1, dtype=np.int64)
         times[present] = rng.multinomial(len(present), np.full(len(present), 1 / len(present)))
-        found[chosen_of(repeated(weighed, times[clients], belongs), choice.look, most, slack)] += 1
+        drawn = redrawn(look, weighed, times[clients])
+        # The test for several clusters as the choice made it, by how much the draw shows of what all clients show.
+        part = times_chance(drawn.regular, drawn.null) / whole if 0 < whole < np.inf else 1.0
+        is_structured = part * choice.times_chance > TIMES_CHANCE
+        found[best_of(drawn, drawn.candidates, is_structured, slack).n_clusters] += 1
     return found
 
 
-def repeated(micro: MicroClusters, times: IntArray, belongs: IntArray) -> MicroClusters:
-    """The micro-clusters, each so many times, put together by `belongs`; those that occur no time are gone."""
-    share = float((micro.counts * times).sum() / micro.counts.sum())
+def contenders(choice: Choice) -> list[Candidate]:
+    """The candidates that may win if the clients differ: the best ones by each criterion, and the chosen one."""
+    kept = {(each.hierarchy, each.n_clusters) for each in (choice.chosen,)}
+    for criterion in ("apart", "separation", "gap"):
+        best = sorted(choice.look.candidates, key=lambda each: -getattr(each, criterion))[:MOST_CONTENDERS]
+        kept |= {(each.hierarchy, each.n_clusters) for each in best}
+    return [each for each in choice.look.candidates if (each.hierarchy, each.n_clusters) in kept]
+
+
+def with_candidates(look: Look, candidates: Sequence[Candidate]) -> Look:
+    keys = [(each.hierarchy, each.n_clusters) for each in candidates]
+    return replace(look, candidates=tuple(candidates), labels={key: look.labels[key] for key in keys})
+
+
+def redrawn(look: Look, weighed: MicroClusters, times: IntArray) -> Look:
+    """The same clusterings, judged with every micro-cluster of the clients there so many times."""
     there = np.flatnonzero(times > 0)
-    often = replace(
+    left, belongs = np.unique(look.belongs[there], return_inverse=True)
+    micro = combined(repeated(weighed, times), belongs)
+    labels: dict[Key, IntArray] = {}
+    for (hierarchy, _), found in look.labels.items():
+        held, inside = np.unique(found[left], return_inverse=True)
+        if len(held) > 1:
+            labels.setdefault((hierarchy, len(held)), inside)
+    shapes = Shapes(micro, micro.covariance_inside())
+    candidates = tuple(
+        with_apart(each, shapes.apart(labels[each.hierarchy, each.n_clusters]))
+        for each in look.null.compared(judged(micro, labels))
+    )
+    return replace(look, micro=micro, belongs=belongs, shapes=shapes, labels=labels, candidates=candidates)
+
+
+def repeated(micro: MicroClusters, times: IntArray) -> MicroClusters:
+    """The micro-clusters that are there at least once, with their rows so many times."""
+    there = np.flatnonzero(times > 0)
+    share = float((micro.counts * times).sum() / micro.counts.sum())
+    return replace(
         taken(micro, there),
         counts=micro.counts[there] * times[there],
         scatters=micro.scatters[there] * times[there],
         spread=micro.spread * share,
         axes=micro.axes * np.sqrt(share),
     )
-    return combined(often, np.unique(belongs[there], return_inverse=True)[1])
-
-
-def chosen_of(micro: MicroClusters, like: Look, most: int, slack: float) -> int:
-    """The K that is chosen for these micro-clusters against the null model of another look."""
-    found = labelings(micro, grid(min(most, len(micro)), every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
-    shapes = Shapes(micro, micro.covariance_inside())
-    candidates = tuple(
-        with_apart(each, shapes.apart(found[each.hierarchy, each.n_clusters]))
-        for each in like.null.compared(judged(micro, found))
-    )
-    look = replace(like, micro=micro, belongs=np.arange(len(micro)), shapes=shapes, labels=found, candidates=candidates)
-    is_structured = times_chance(look.regular, like.null) > TIMES_CHANCE
-    return best_of(look, candidates, is_structured, slack).n_clusters

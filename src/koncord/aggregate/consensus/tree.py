@@ -101,7 +101,7 @@ def tree_of(
     full: FloatArray,
     fitted: tuple[Gaussians, Parts, FloatArray] | None = None,
 ) -> tuple[ClusterTree, IntArray]:
-    """The tree of the clusters, and the leaf (n,) of each micro-cluster.
+    """The tree of the clusters, and the leaf (n,) that each micro-cluster is most of.
 
     Parameters
     ----------
@@ -137,6 +137,8 @@ def tree_of(
     for leaf in leaves:
         labels[leaf.at] = leaf.number
     values = values_of(clusters, leaves, found, joins, labels, centers=centers, full=full, fitted=fitted)
+    if fitted is not None:
+        labels = leaf_shares(clusters, leaves, labels, fitted[2]).argmax(axis=1)
     tree = ClusterTree(
         joins=np.array(joins, dtype=np.int64).reshape(-1, 2),
         apart=np.array(apart, dtype=np.float64),
@@ -253,7 +255,7 @@ def values_of(
     else:
         gaussians, parts, shares = fitted
         axes, whole = gaussians.axes, gaussians.weights
-        finest = maximised(parts, shares[:, inside] * sides_of(clusters, leaves, labels))
+        finest = maximised(parts, leaf_shares(clusters, leaves, labels, shares))
         weights, places, shapes = finest.weights, finest.centers, finest.covariances
     totals = np.bincount(inside, weights, minlength=len(found))
     weights = weights * (whole / np.where(totals > 0, totals, 1.0))[inside]
@@ -270,10 +272,11 @@ def values_of(
     return values
 
 
-def sides_of(clusters: Clusters, leaves: Sequence[Node], labels: IntArray) -> FloatArray:
-    """Which part (n, n_leaves) of its share in a found cluster each micro-cluster has in each leaf of that cluster.
+def leaf_shares(clusters: Clusters, leaves: Sequence[Node], labels: IntArray, shares: FloatArray) -> FloatArray:
+    """The share (n, n_leaves) of each micro-cluster in each leaf, from those (n, k) in the found clusters.
 
-    All in its own leaf; of another cluster's leaves, in the one with the nearest mean.
+    What it has of a cluster is in its own leaf of that cluster or, of clusters that it was not chosen for, in the leaf
+    with the nearest mean.
     """
     weights = clusters.micro.counts.astype(float)
     whole = weights @ clusters.micro.means / weights.sum()
@@ -284,7 +287,7 @@ def sides_of(clusters: Clusters, leaves: Sequence[Node], labels: IntArray) -> Fl
         own = np.flatnonzero(inside == cluster)
         near = own[nearest(clusters.micro.means, means[own])]
         near = np.where(inside[labels] == cluster, labels, near)
-        found[np.arange(len(labels)), near] = 1.0
+        found[np.arange(len(labels)), near] = shares[:, cluster]
     return found
 
 
