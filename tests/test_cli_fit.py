@@ -118,9 +118,17 @@ def test_the_text_tells_sites_clusters_and_where_the_page_is(sites, run):
     assert out.startswith(
         "3 sites, 360 rows, 3 columns, standardized over the sites (--no-standardize to keep units)\n\nK = 3  (asm, "
     )
-    assert re.search(r"mean silhouette: 0\.8\d\d; structure: strong \(", out)
+    assert re.search(r"^Each cluster is at least \d+\.\d from its nearest; ", out, re.MULTILINE)
+    assert "strong" not in out
     assert re.search(r"^ +site +rows +local k +clusters held\n +north +120 +2 +2\n", out, re.MULTILINE)
-    assert len(re.findall(r"^ +\d +120 +33\.3% +2 +0\.8\d\d  (?:high|low) \w+$", out, re.MULTILINE)) == 3
+    assert (
+        len(
+            re.findall(
+                r"^ +\d +120 +33\.3% +2 +\d+\.\d from \d +(?:1\.00|0\.\d\d)  (?:high|low) \w+$", out, re.MULTILINE
+            )
+        )
+        == 3
+    )
     assert "run/report.html" in out
 
 
@@ -224,7 +232,7 @@ def test_one_cluster_has_no_runner_up_and_no_silhouette(sites, result, blobs):
     assert (found["n_clusters"], found["silhouette"]) == (1, None)
     row = labels_of("run/labels/east.csv")[0]
     assert (row["cluster"], row["runner_up"], row["runner_up_distance"]) == ("0", "", "")
-    assert "There is no silhouette to judge by: there is one cluster" in Path("run/report.html").read_text()
+    assert "does not tell how sure its clusters are" in Path("run/report.html").read_text()
     labels = result("predict", "run", "east.csv")
     assert labels["runner_ups"] is None
 
@@ -398,6 +406,25 @@ def test_a_new_site_is_matched_by_column_name_whatever_else_it_holds(sites, run,
     assert result("predict", "run", "new.npz")["labels"] == expected
     np.savez("two.npz", A=X, B=X)
     assert result("predict", "run", "two.npz", "--array", "B")["labels"] == expected
+
+
+def test_labels_by_a_nested_answer_and_outliers(sites, run, result):
+    assert run("fit", *FILES, "--out", "run")[0] == 0
+    model = GlobalModel.load("run/model.koncord")
+    two = result("predict", "run", FILES[0], "--clusters", "2")
+    assert two["n_clusters"] == 2
+    assert set(two["labels"]) <= {0, 1}
+    rows = np.loadtxt(FILES[0], delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(two["labels"], model.at(2).predict(rows))
+    out = result("predict", "run", FILES[0], "--outliers", "0.9")
+    np.testing.assert_array_equal(out["labels"], model.predict(rows, outliers=True, quantile=0.9))
+    assert out["outliers"] == out["labels"].count(-1) > 0
+    assert sum(out["counts"]) + out["outliers"] == out["rows"]
+    assert result("predict", "run", FILES[0], "--outliers")["outliers"] <= out["outliers"]
+    code, _, err = run("predict", "run", FILES[0], "--clusters", "99")
+    assert code == 2
+    assert f"--clusters must be a number of clusters that the model has, 1 to {model.available[-1]}; got 99" in err
+    assert run("predict", "run", FILES[0], "--outliers", "1.5")[0] == 2
 
 
 def test_arrays_without_names_are_fitted_and_predicted_by_place(sites, result):

@@ -31,10 +31,8 @@ from koncord.report.federation import (
     cluster_rows,
     headline,
     is_complete,
-    mean_silhouette,
     n_rows_told,
     notes_of,
-    reading,
     site_rows,
     why_no_silhouette,
 )
@@ -55,6 +53,7 @@ from koncord.report.markup import (
 )
 from koncord.report.parametermap import color, parameter_map, plane_of
 from koncord.report.style import CSS
+from koncord.report.sure import sentences
 from koncord.runs.folder import PAGE, read_run
 from koncord.runs.record import RunRecord
 
@@ -142,14 +141,12 @@ def navigation(names: Sequence[str]) -> str:
 
 
 def opening(model: GlobalModel, record: RunRecord) -> str:
-    silhouette = mean_silhouette(model)
-    word, _ = reading(silhouette, model)
     n_numbers = sum(departed.numbers for departed in record.departures)
     n_bytes = sum(departed.n_bytes for departed in record.departures)
     figures = [
         ("Global clusters", str(model.n_clusters), how_found(model, record)),
         ("Local counts", *local_counts_in_short(model)),
-        ("Mean silhouette", "none" if silhouette is None else fixed(silhouette, 2), f"structure: {word}"),
+        ("Least apart", *least_apart_in_short(model)),
         ("Numbers that left the sites", f"{n_numbers:,}", f"{size_of(n_bytes)} in all"),
     ]
     return "\n".join(
@@ -172,16 +169,18 @@ def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
     return span(told) if told else NOT_TOLD, how
 
 
+def least_apart_in_short(model: GlobalModel) -> tuple[str, str]:
+    """Smallest distance of two clusters, and what to compare it with."""
+    least = None if model.confidence is None else model.confidence.least_apart
+    if least is None:
+        return "none", "there is one cluster" if model.n_clusters == 1 else "this method does not tell"
+    return f"{least:.1f}", "two halves of one Gaussian: 1.3"
+
+
 def sure(model: GlobalModel) -> list[str]:
-    silhouette = mean_silhouette(model)
-    word, clause = reading(silhouette, model)
-    verdict = f"There is no silhouette to judge by: {clause}."
-    if silhouette is not None:
-        verdict = (
-            f"The mean silhouette is {tag('strong', fixed(silhouette, 2))} on a scale from {fixed(-1, 0)} to 1. "
-            f"That speaks for {tag('strong', f'{word} structure')}: {clause}."
-        )
-    return [paragraph(verdict), *(notice("Note", text(note)) for note in notes_of(model)), *candidates(model)]
+    first, *others = sentences(model)
+    said = [paragraph(tag("strong", text(first))), *([paragraph(text(" ".join(others)))] if others else [])]
+    return [*said, *(notice("Note", text(note)) for note in notes_of(model)), *candidates(model)]
 
 
 def candidates(model: GlobalModel) -> list[str]:

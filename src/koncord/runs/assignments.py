@@ -23,7 +23,7 @@ class Assignments:
     Where the shape of the clusters is known, each distance is in the metric of its cluster (Mahalanobis).
     """
 
-    labels: IntArray  # (n,)
+    labels: IntArray  # (n,) -1 of an outlier, where these were asked for
     distances: FloatArray  # (n,) to the center of the label
     runner_ups: IntArray | None  # (n,) the cluster that comes next; None where there is one only
     runner_up_distances: FloatArray | None  # (n,)
@@ -32,9 +32,13 @@ class Assignments:
         return len(self.labels)
 
 
-def assign(model: GlobalModel, X: FloatArray) -> Assignments:
-    """Assign every row of X (n, d), columns in the model's order and in the units of the sites."""
+def assign(model: GlobalModel, X: FloatArray, *, quantile: float | None = None) -> Assignments:
+    """Assign every row of X (n, d), columns in the model's order and in the units of the sites.
+
+    With a `quantile`, a row beyond it is an outlier; distances stay those to the cluster that it is nearest to.
+    """
     labels = model.predict(X)
+    given = labels if quantile is None else model.predict(X, outliers=True, quantile=quantile)
     Z = model.scaled(X)
     distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
     step = max(MOST_DISTANCES // model.n_clusters, 1)
@@ -48,7 +52,7 @@ def assign(model: GlobalModel, X: FloatArray) -> Assignments:
         runner_up_distances[part] = to_centers[rows, runner_ups[part]]
     has_others = model.n_clusters > 1
     return Assignments(
-        labels=labels,
+        labels=given,
         distances=distances,
         runner_ups=runner_ups if has_others else None,
         runner_up_distances=runner_up_distances if has_others else None,
@@ -92,19 +96,23 @@ def as_record(found: Assignments, n_clusters: int) -> dict[str, Any]:
         "runner_ups": found.runner_ups,
         "runner_up_distances": found.runner_up_distances,
         "n_clusters": n_clusters,
-        "counts": np.bincount(found.labels, minlength=n_clusters),
+        "counts": np.bincount(found.labels[found.labels >= 0], minlength=n_clusters),
+        "outliers": int((found.labels < 0).sum()),
         "rows": len(found),
     }
 
 
 def as_counts_text(found: Assignments, n_clusters: int) -> str:
     """For a person: how many rows each cluster got, and how far they lie from its center."""
-    counts = np.bincount(found.labels, minlength=n_clusters)
-    distances = np.bincount(found.labels, found.distances, minlength=n_clusters) / np.maximum(counts, 1)
-    return text_table(
-        ("cluster", "rows", "share", "mean distance", ""),
-        [
-            (str(number), f"{count:,}", f"{count / len(found):.1%}", f"{distance:.3f}" if count else "none", "")
-            for number, (count, distance) in enumerate(zip(counts.tolist(), distances.tolist(), strict=True))
-        ],
-    )
+    inside = found.labels >= 0
+    counts = np.bincount(found.labels[inside], minlength=n_clusters)
+    distances = np.bincount(found.labels[inside], found.distances[inside], minlength=n_clusters) / np.maximum(counts, 1)
+    lines = [
+        (str(number), f"{count:,}", f"{count / len(found):.1%}", f"{distance:.3f}" if count else "none", "")
+        for number, (count, distance) in enumerate(zip(counts.tolist(), distances.tolist(), strict=True))
+    ]
+    if not inside.all():
+        n_out = int((~inside).sum())
+        mean = float(found.distances[~inside].mean())
+        lines.append(("-1", f"{n_out:,}", f"{n_out / len(found):.1%}", f"{mean:.3f}", "outliers"))
+    return text_table(("cluster", "rows", "share", "mean distance", ""), lines)
