@@ -410,7 +410,7 @@ def test_a_new_site_is_matched_by_column_name_whatever_else_it_holds(sites, run,
 
 def test_labels_by_a_nested_answer_and_outliers(sites, run, result):
     assert run("fit", *FILES, "--out", "run")[0] == 0
-    model = GlobalModel.load("run/model.koncord")
+    model = koncord.GlobalModel.load("run/model.koncord")
     two = result("predict", "run", FILES[0], "--clusters", "2")
     assert two["n_clusters"] == 2
     assert set(two["labels"]) <= {0, 1}
