@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from koncord import Consensus, FederatedClustering, KFed, KnownCounts
-from koncord.aggregate.confidence import ClusterConfidence, Confidence, NextCut, RunnerUp
+from koncord._records import as_json, from_json
+from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
 from koncord.report.sure import about_distances, about_next, belief, ordinal, sentences, stability_of
 
 
@@ -76,7 +77,7 @@ def test_the_words_of_a_real_run_follow_from_its_numbers():
     assert [each.sites for each in confidence.clusters] == [4, 4, 4]
     assert sum(each.rows for each in confidence.clusters) == 4 * 360
     assert all(confidence.clusters[each.nearest].apart <= each.apart for each in confidence.clusters)
-    assert confidence.resampled == {3: 1.0}
+    assert confidence.resampled == (KShare(n_clusters=3, share=1.0),)
     assert confidence.n_draws == 25
     assert confidence.next_cut.apart < 1.73
     assert confidence.runners_up[0].behind_apart > 0
@@ -95,7 +96,7 @@ def test_one_gaussian_is_one_cluster_in_words_too():
 
 def test_a_single_site_is_not_resampled_and_nothing_is_testable():
     model = fitted({"only": three()["s0"]}).model_
-    assert model.confidence.resampled is None
+    assert model.confidence.resampled == ()
     assert {each.stability for each in model.confidence.clusters} == {None}
 
 
@@ -108,7 +109,7 @@ def test_a_method_that_does_not_tell_is_said_not_to():
 @pytest.mark.parametrize("n_rounds", [0, 2])
 def test_confidence_is_the_same_for_the_same_seed_and_read_back(n_rounds):
     one, two = (fitted(three(seed=3), Consensus(n_rounds=n_rounds)).model_.confidence for _ in range(2))
-    assert one == two == Confidence.from_json(one.as_json())
+    assert one == two == from_json(Confidence, as_json(one))
 
 
 def test_one_far_handful_of_rows_is_not_called_strong():

@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, Outcome, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.aggregate.fedgem import FedGEM, centers_of
 from koncord.clustering import FederatedClustering
 from koncord.data.datasets import load
@@ -239,7 +240,7 @@ class JudgedFedGEM(FedGEM):
         sizes, judgements = yield from self._judgements(trained, self.upsilons)
         judged = {"upsilons": list(self.upsilons), "scores": judgements.mean(axis=0).tolist(), "k": sizes.tolist()}
         means, groups, _ = self._conclude(trained.balls, self.upsilons[0])
-        return Outcome(centers=centers_of(means, groups), groups={}, info={"judged": judged})
+        return Outcome(centers=centers_of(means, groups), groups={}, diagnostics=Diagnostics(extra={"judged": judged}))
 
 
 def released(run: Run, needed: Sequence[Row]) -> Values:

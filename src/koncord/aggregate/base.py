@@ -17,10 +17,11 @@ from sklearn.base import BaseEstimator
 
 from koncord._validation import name_of
 from koncord.aggregate.confidence import Confidence
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.protocol.schema import Sent, sent_by
-from koncord.types import FloatArray, IntArray, LocalEstimate
+from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
 
 Message = Any
 Replies = Mapping[str, Any]
@@ -52,15 +53,21 @@ class Outcome:
     """What the server knows at the end."""
 
     centers: FloatArray  # (global_k, n_features)
-    groups: Mapping[
-        str, IntArray
-    ]  # global cluster of each local component, by client; empty where there is no such map
+    # Global cluster of each local component, by client; empty where there is no such map.
+    groups: Mapping[str, IntArray]
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # final means of what each client sent
-    info: Mapping[str, Any] = field(default_factory=dict)  # for readers only: JSON values, nothing depends on them
+    # Mask of the components that were set aside, by client: they are in no cluster, and their group is the nearest one.
+    excluded: Mapping[str, BoolArray] = field(default_factory=dict)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)  # for readers only: nothing depends on them
     gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
     tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where it has them
     confidence: Confidence | None = None  # how sure it is, where it tells
     rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where told
+
+
+def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]) -> dict[str, IntArray]:
+    """Clusters of the components that were not set aside, by client."""
+    return {client: own[~excluded[client]] if client in excluded else own for client, own in groups.items()}
 
 
 class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]

@@ -1,8 +1,6 @@
 """How sure an answer is, as an aggregator tells it: of every cluster, of the number of clusters, and what came next."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
 # d' of two halves of one Gaussian, and the most that halves of any cloud with a single peak can have.
 HALVES_OF_A_GAUSSIAN, SINGLE_PEAK = 1.32, 1.73
@@ -50,6 +48,14 @@ class NextCut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KShare:
+    """How often a number of clusters was chosen."""
+
+    n_clusters: int
+    share: float  # of the draws
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
     """How sure the clusters and their number are."""
 
@@ -57,29 +63,10 @@ class Confidence:
     stands_apart: bool  # whether the number was chosen because the clusters stand apart; else against one Gaussian
     runners_up: tuple[RunnerUp, ...] = ()  # best first
     next_cut: NextCut | None = None  # None where no cluster has micro-clusters enough
-    resampled: Mapping[int, float] | None = None  # share of the draws of sites that gave each K; None of a single site
+    resampled: tuple[KShare, ...] = ()  # by K, over draws of the sites with replacement; empty of a single site
     n_draws: int = 0
 
     @property
     def least_apart(self) -> float | None:
         """Smallest d' of a cluster from its nearest; None of a single cluster."""
         return min((each.apart for each in self.clusters if each.apart is not None), default=None)
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON values; `from_json` reads them back."""
-        stored = asdict(self)
-        if self.resampled is not None:
-            stored["resampled"] = {str(k): share for k, share in self.resampled.items()}
-        return {**stored, "clusters": [*map(asdict, self.clusters)], "runners_up": [*map(asdict, self.runners_up)]}
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        cut, resampled = stored["next_cut"], stored["resampled"]
-        return cls(
-            clusters=tuple(ClusterConfidence(**each) for each in stored["clusters"]),
-            stands_apart=stored["stands_apart"],
-            runners_up=tuple(RunnerUp(**each) for each in stored["runners_up"]),
-            next_cut=None if cut is None else NextCut(**cut),
-            resampled=None if resampled is None else {int(k): share for k, share in resampled.items()},
-            n_draws=stored["n_draws"],
-        )

@@ -25,7 +25,7 @@ class ClusterTree:
     centers: FloatArray  # (n_nodes, d)
     weights: FloatArray  # (n_nodes,) share of all rows; those of a clustering sum to 1
     covariances: FloatArray | None = None  # (n_nodes, q, q) along the axes of the model; None where no shape is known
-    groups: Mapping[str, IntArray] = field(default_factory=dict)  # leaf of each local component by site; -1 of none
+    groups: Mapping[str, IntArray] = field(default_factory=dict)  # leaf of each local component, by site
 
     def __post_init__(self) -> None:
         n = len(self.joins) + 1

@@ -4,7 +4,7 @@ No sentence rests on a silhouette: that of a far-off handful of rows is large, a
 small.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from koncord._words import counted, joined
 from koncord.aggregate.confidence import (
@@ -138,9 +138,9 @@ def about_draws(sure: Confidence) -> str | None:
     if not sure.resampled:
         return None
     k = len(sure.clusters)
-    own = sure.resampled.get(k, 0.0)
-    others = [each for each in sure.resampled if each != k]
-    told = f"Of {sure.n_draws} draws of the sites with replacement, {percent(own)} give K = {k}"
+    own = sum(each.share for each in sure.resampled if each.n_clusters == k)
+    others = [each.n_clusters for each in sure.resampled if each.n_clusters != k]
+    told = f"Of {sure.n_draws} draws of the sites with replacement, {own:.0%} give K = {k}"
     return f"{told}." if not others else f"{told}, the others {span(sorted(others))}."
 
 
@@ -152,14 +152,6 @@ def stability_of(cluster: ClusterConfidence) -> str:
 def apart_of(cluster: ClusterConfidence) -> str:
     """Distance and which cluster is nearest, as a cell of a table."""
     return "none" if cluster.apart is None else f"{cluster.apart:.1f} from {cluster.nearest}"
-
-
-def shares_by_k(resampled: Mapping[int, float]) -> list[tuple[int, str]]:
-    return [(k, percent(share)) for k, share in sorted(resampled.items())]
-
-
-def percent(share: float) -> str:
-    return f"{share:.0%}"
 
 
 def span(ks: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ server's: which micro-clusters belong together, of one client or of many, and ho
 the rows are.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Annotated, Any, ClassVar, Self
@@ -17,15 +17,16 @@ from sklearn.base import clone
 
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
-from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of, stacked
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.aggregate.consensus.tree import Clusters, tree_of
+from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
@@ -122,9 +123,11 @@ class Agreed:
             for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
         }
 
-    def by_client(self, labels: IntArray, reports: Mapping[str, MicroClusters]) -> dict[str, IntArray]:
-        """Labels of the micro-clusters by client; -1 of those that were set aside."""
-        groups = {client: np.full(len(each), -1, dtype=np.int64) for client, each in reports.items()}
+    def by_client(
+        self, labels: IntArray, otherwise: Callable[[FloatArray], IntArray], reports: Mapping[str, MicroClusters]
+    ) -> dict[str, IntArray]:
+        """Labels of all micro-clusters by client; of those that are not believed, what `otherwise` makes of a mean."""
+        groups = {client: otherwise(each.means) for client, each in reports.items()}
         for at, (client, believed) in enumerate(self.believed.items()):
             groups[client][believed] = labels[self.clients == at]
         return groups
@@ -137,6 +140,30 @@ class Agreed:
     def within(self) -> float:
         """Root mean squared distance of the rows to the center of their micro-cluster."""
         return float(np.sqrt(cost_of(self.micro, self.choice.labels) / self.micro.counts.sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """The global clusters, and how they were come by."""
+
+    centers: FloatArray  # (k, n_features)
+    labels: IntArray  # (n_micro_clusters,) of those that were believed
+    clusters: Clusters  # as they were chosen, or as the rounds left them
+    tree: ClusterTree
+    leaves: IntArray  # (n_micro_clusters,) leaf of the tree of each
+    gaussians: Gaussians | None = None
+    stabilities: tuple[float | None, ...]  # of each cluster
+    shifts: tuple[float, ...]  # how far the center that moved most moved in each round
+    stopped: Stopped
+    n_dropped: int  # clusters that were chosen and held no rows
+
+    def assign(self, means: FloatArray) -> IntArray:
+        """The cluster of each row."""
+        return nearest(means, self.centers) if self.gaussians is None else self.gaussians.assign(means)
+
+    def nearest_leaf(self, means: FloatArray) -> IntArray:
+        """The leaf of the tree whose center each row is nearest to."""
+        return nearest(means, self.tree.centers[: self.tree.n_leaves])
 
 
 class Consensus(Aggregator):
@@ -245,86 +272,39 @@ class Consensus(Aggregator):
                 f"{LOWER_FLOOR} 'min_report' of Consensus (--micro-cluster-rows) must be as small."
             )
         agreed = self._agreed(reports, n_features, rng)
-        choice, rows = agreed.choice, agreed.rows()
-        stable_shares = stabilities(agreed.micro, agreed.clients, choice, rng)
+        stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            return self._shaped(reports, agreed, stable_shares, rng)
-        centers, shifts = yield from self._refined(agreed, rows)
-        kept = with_rows(rows)
-        centers = centers[kept]
-        stable_shares = [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept]
-        labels = nearest(agreed.micro.means, centers)
-        closest = np.zeros((len(centers), len(agreed.micro)))
-        closest[np.arange(len(centers)), nearest(centers, agreed.micro.means)] = 1.0
-        clusters = Clusters.of(agreed.micro, labels, choice.scales, closest)
-        tree, leaves = tree_of(clusters, rng, centers=centers, full=agreed.micro.means)
+            found = shaped(agreed, stable_shares, rng)
+        else:
+            found = yield from self._refined(agreed, stable_shares, rng)
         return Outcome(
-            centers=centers,
-            groups=agreed.by_client(labels, reports),
+            centers=found.centers,
+            gaussians=found.gaussians,
+            groups=agreed.by_client(found.labels, found.assign, reports),
             components={client: each.means for client, each in reports.items()},
             rows={client: each.counts for client, each in reports.items()},
-            tree=replace(tree, groups=agreed.by_client(leaves, reports)),
-            confidence=self._confidence(agreed, clusters, labels, tree, stable_shares, rng),
-            info={
-                "choice": told(choice),
-                "stabilities": stable_shares,
-                "micro_clusters": {client: len(each) for client, each in reports.items()},
-                "set_aside": set_aside(agreed),
-                "rounds": len(shifts),
-                "shifts": shifts,
-                "labels": "nearest",
-                "notes": notes(agreed, kept, self),
-            },
-        )
-
-    def _shaped(
-        self,
-        reports: Mapping[str, MicroClusters],
-        agreed: Agreed,
-        stable_shares: Sequence[float | None],
-        rng: np.random.Generator,
-    ) -> Outcome:
-        """The outcome with Gaussian clusters, fitted to the micro-clusters without a further round."""
-        parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
-        gaussians, shares = fit_gaussians(parts, agreed.choice.labels)
-        labels = shares.argmax(axis=1)
-        came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
-        stable_shares = [stable_shares[cluster] for cluster in came_from]
-        # d' is read off clusters that do not overlap, as it was when they were chosen.
-        clusters = Clusters.of(agreed.micro, as_chosen(agreed, labels, came_from), agreed.choice.scales, shares.T)
-        fitted = gaussians, parts, shares
-        tree, leaves = tree_of(clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
-        return Outcome(
-            centers=gaussians.centers,
-            gaussians=gaussians,
-            groups=agreed.by_client(labels, reports),
-            components={client: each.means for client, each in reports.items()},
-            rows={client: each.counts for client, each in reports.items()},
-            tree=replace(tree, groups=agreed.by_client(leaves, reports)),
-            confidence=self._confidence(agreed, clusters, labels, tree, stable_shares, rng),
-            info={
-                "choice": told(agreed.choice),
-                "stabilities": stable_shares,
-                "micro_clusters": {client: len(each) for client, each in reports.items()},
-                "set_aside": set_aside(agreed),
-                "rounds": 0,
-                "shifts": [],
-                "labels": "gaussian",
-                "notes": notes(agreed, np.ones(len(gaussians.centers), dtype=np.bool_), self),
-            },
-        )
-
-    def _confidence(
-        self,
-        agreed: Agreed,
-        clusters: Clusters,
-        labels: IntArray,
-        tree: ClusterTree,
-        stable_shares: Sequence[float | None],
-        rng: np.random.Generator,
-    ) -> Confidence:
-        return confidence_of(
-            clusters, labels, agreed.clients, agreed.choice, tree, stable_shares, rng, slack=self.slack
+            tree=replace(found.tree, groups=agreed.by_client(found.leaves, found.nearest_leaf, reports)),
+            confidence=confidence_of(
+                found.clusters,
+                found.labels,
+                agreed.clients,
+                agreed.choice,
+                found.tree,
+                found.stabilities,
+                rng,
+                slack=self.slack,
+            ),
+            excluded={client: ~believed for client, believed in agreed.believed.items() if not believed.all()},
+            diagnostics=Diagnostics(
+                rounds=len(found.shifts),
+                stopped=found.stopped,
+                label_rule="nearest" if found.gaussians is None else "gaussian",
+                choice=k_choice(agreed.choice),
+                stabilities=found.stabilities,
+                micro_clusters={client: len(each) for client, each in reports.items()},
+                shifts=found.shifts,
+                notes=tuple(notes(agreed, found.n_dropped, self)),
+            ),
         )
 
     def _agreed(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Agreed:
@@ -347,24 +327,72 @@ class Consensus(Aggregator):
         return choose(micro, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
 
     def _refined(
-        self, agreed: Agreed, rows: dict[str, IntArray]
-    ) -> Generator[Refine, Replies, tuple[FloatArray, list[float]]]:
-        """Centers after the rounds, and how far the center that moved most moved in each.
-
-        `rows` holds what each client last told of its rows by center, and is kept up to date.
-        """
+        self, agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator
+    ) -> Generator[Refine, Replies, Found]:
+        """The clusters by nearest center after the rounds; a center without rows is dropped."""
         centers, within = agreed.centers(), agreed.within()
+        rows = agreed.rows()  # what each client last told of its rows by center
         shifts: list[float] = []
+        stopped: Stopped = "round limit"
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
             replies = yield Refine(centers=centers, min_report=self.micro_rows)
             replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
             if not replies:
+                stopped = "no replies"
                 break
             rows |= {client: up.counts for client, up in replies.items()}
             before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.support)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
-        return centers, shifts
+        if shifts and shifts[-1] <= self.tol * within:
+            stopped = "converged"
+        kept = with_rows(rows)
+        centers = centers[kept]
+        labels = nearest(agreed.micro.means, centers)
+        clusters = Clusters.of(agreed.micro, labels, agreed.choice.scales, closest_only(centers, agreed.micro.means))
+        tree, leaves = tree_of(clusters, rng, centers=centers, full=agreed.micro.means)
+        return Found(
+            centers=centers,
+            labels=labels,
+            clusters=clusters,
+            tree=tree,
+            leaves=leaves,
+            stabilities=tuple(stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept),
+            shifts=tuple(shifts),
+            stopped=stopped if self.n_rounds else "one round",
+            n_dropped=int((~kept).sum()),
+        )
+
+
+def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
+    """Gaussian clusters, fitted to the micro-clusters without a further round."""
+    parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
+    gaussians, shares = fit_gaussians(parts, agreed.choice.labels)
+    labels = shares.argmax(axis=1)
+    came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
+    # d' is read off clusters that do not overlap, as it was when they were chosen.
+    clusters = Clusters.of(agreed.micro, as_chosen(agreed, labels, came_from), agreed.choice.scales, shares.T)
+    fitted = gaussians, parts, shares
+    tree, leaves = tree_of(clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
+    return Found(
+        centers=gaussians.centers,
+        gaussians=gaussians,
+        labels=labels,
+        clusters=clusters,
+        tree=tree,
+        leaves=leaves,
+        stabilities=tuple(stable_shares[cluster] for cluster in came_from),
+        shifts=(),
+        stopped="one round",
+        n_dropped=0,
+    )
+
+
+def closest_only(centers: FloatArray, means: FloatArray) -> FloatArray:
+    """All of the nearest micro-cluster (k, n) for each center."""
+    found = np.zeros((len(centers), len(means)))
+    found[np.arange(len(centers)), nearest(centers, means)] = 1.0
+    return found
 
 
 def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
@@ -399,16 +427,16 @@ def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
     return kept if kept.any() else ~kept
 
 
-def told(choice: Choice) -> dict[str, Any]:
-    """The choice for a reader, as JSON values."""
-    return {
-        "chosen": asdict(choice.chosen),
-        "runner_up": None if choice.runner_up is None else asdict(choice.runner_up),
-        "candidates": [asdict(each) for each in choice.candidates],
-        "separation_by_chance": choice.separation_by_chance,
-        "gap_by_chance": choice.gap_by_chance,
-        "stands_apart": choice.stands_apart,
-    }
+def k_choice(choice: Choice) -> KChoice:
+    """The choice for a reader."""
+    return KChoice(
+        chosen=KCandidate(**asdict(choice.chosen)),
+        runner_up=None if choice.runner_up is None else KCandidate(**asdict(choice.runner_up)),
+        candidates=tuple(KCandidate(**asdict(each)) for each in choice.candidates),
+        separation_by_chance=choice.separation_by_chance,
+        gap_by_chance=choice.gap_by_chance,
+        stands_apart=choice.stands_apart,
+    )
 
 
 def set_aside(agreed: Agreed) -> dict[str, int]:
@@ -417,7 +445,7 @@ def set_aside(agreed: Agreed) -> dict[str, int]:
     return {client: n for client, n in unbelieved.items() if n}
 
 
-def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
+def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
     said, chosen = [], agreed.choice.chosen.n_clusters
     if chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
         said.append(
@@ -432,9 +460,9 @@ def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
             f"may hide clusters of few rows: micro-clusters of fewer than {by.micro_rows} rows show them, "
             "where sites allow it."
         )
-    if not kept.all():
+    if n_dropped:
         said.append(
-            f"{chosen} clusters were chosen; {int((~kept).sum())} of them held no rows that a client could tell of "
+            f"{chosen} clusters were chosen; {n_dropped} of them held no rows that a client could tell of "
             "after refinement, and were dropped."
         )
     unbelieved = set_aside(agreed)

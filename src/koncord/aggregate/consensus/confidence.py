@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koncord.aggregate.confidence import ClusterConfidence, Confidence, NextCut, RunnerUp
+from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
 from koncord.aggregate.consensus.choosing import (
     ONE_CLUSTER,
     TIMES_CHANCE,
@@ -71,7 +71,7 @@ def confidence_of(
         stands_apart=choice.stands_apart,
         runners_up=tuple(runners_up(choice, slack)),
         next_cut=next_cut(tree, len(clusters)),
-        resampled=None if not drawn else {k: drawn[k] / drawn.total() for k in sorted(drawn)},
+        resampled=tuple(KShare(n_clusters=k, share=drawn[k] / drawn.total()) for k in sorted(drawn)),
         n_draws=drawn.total(),
     )
 
