@@ -166,7 +166,7 @@ def test_the_stated_share_of_the_rows_of_a_gaussian_are_outliers(model, quantile
     model = shaped(model)
     covariances = model.gaussians.covariances[:1]
     one = replace(model.gaussians, centers=model.centers[:1], covariances=covariances, weights=np.ones(1))
-    alone = replace(model, centers=model.centers[:1], weights=np.ones(1), gaussians=one, groups={})
+    alone = replace(model, centers=model.centers[:1], weights=np.ones(1), gaussians=one, groups={}, excluded={})
     rng = np.random.default_rng(1)
     X = rng.multivariate_normal([0, 0], one.covariances[0], 100_000) * model.scales + model.means
     is_out = alone.outliers(X, quantile=quantile)

@@ -22,7 +22,7 @@ from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of, stacked
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
-from koncord.aggregate.consensus.tree import Clusters, tree_of
+from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
 from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
@@ -372,7 +372,7 @@ def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random
     came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
     # d' is read off clusters that do not overlap, as it was when they were chosen.
     clusters = Clusters.of(agreed.micro, as_chosen(agreed, labels, came_from), agreed.choice.scales, shares.T)
-    fitted = gaussians, parts, shares
+    fitted = Fitted(gaussians, parts, shares)
     tree, leaves = tree_of(clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
     return Found(
         centers=gaussians.centers,

@@ -74,6 +74,14 @@ class Clusters:
         return float(distances_apart(counts, means, scatters, self.tied, np.array([0]), np.array([1]))[0])
 
 
+class Fitted(NamedTuple):
+    """The shapes of the clusters, what they were fitted to, and the share (n, k) of each micro-cluster in each."""
+
+    gaussians: Gaussians
+    parts: Parts
+    shares: FloatArray
+
+
 class Split(NamedTuple):
     """The best cut through a node: its micro-clusters, and the side of each."""
 
@@ -99,7 +107,7 @@ def tree_of(
     *,
     centers: FloatArray,
     full: FloatArray,
-    fitted: tuple[Gaussians, Parts, FloatArray] | None = None,
+    fitted: Fitted | None = None,
 ) -> tuple[ClusterTree, IntArray]:
     """The tree of the clusters, and the leaf (n,) that each micro-cluster is most of.
 
@@ -113,9 +121,8 @@ def tree_of(
         Their centers in the model.
     full : array (n, d)
         Means of the micro-clusters, columns as they are.
-    fitted : (Gaussians, Parts, array (n, k)), default None
-        Their shapes, what these were fitted to, and the share of each micro-cluster in each; None where only centers
-        are known.
+    fitted : Fitted, default None
+        Their shapes; None where only centers are known.
     """
     found, splits = finer(clusters, rng)
     leaves = [leaf for node in found for leaf in leaves_under(node)]
@@ -138,7 +145,7 @@ def tree_of(
         labels[leaf.at] = leaf.number
     values = values_of(clusters, leaves, found, joins, labels, centers=centers, full=full, fitted=fitted)
     if fitted is not None:
-        labels = leaf_shares(clusters, leaves, labels, fitted[2]).argmax(axis=1)
+        labels = leaf_shares(clusters, leaves, labels, fitted.shares).argmax(axis=1)
     tree = ClusterTree(
         joins=np.array(joins, dtype=np.int64).reshape(-1, 2),
         apart=np.array(apart, dtype=np.float64),
@@ -242,7 +249,7 @@ def values_of(
     *,
     centers: FloatArray,
     full: FloatArray,
-    fitted: tuple[Gaussians, Parts, FloatArray] | None,
+    fitted: Fitted | None,
 ) -> list[Value]:
     """Of the leaves from their micro-clusters, of the found clusters as they are, of joins from the moments of both."""
     counts = clusters.micro.counts.astype(float)
@@ -263,7 +270,7 @@ def values_of(
         Value(float(weights[at]), places[at], None if shapes is None else shapes[at]) for at in range(len(leaves))
     ]
     as_found = {
-        node.number: Value(float(whole[at]), centers[at], None if fitted is None else fitted[0].covariances[at])
+        node.number: Value(float(whole[at]), centers[at], None if fitted is None else fitted.gaussians.covariances[at])
         for at, node in enumerate(found)
     }
     values = [as_found.get(at, value) for at, value in enumerate(values)]
