@@ -334,7 +334,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
     model, record = result.model, result.record
-    write_run(args.out, model, record, page(model, record))
+    write_run(args.out, model, record, page(model, record), reports=result.reports)
     remove_journal(args.out)
     if args.json:
         places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
@@ -408,7 +408,7 @@ def listed(sites: Sequence[str]) -> str:
 
 
 def remove_journal(folder: Path) -> None:
-    """The run is over: what the sites sent is in the model as far as it is to be kept."""
+    """The run is over: what the sites sent is kept as far as a later one needs it (`koncord.runs.reports`)."""
     from shutil import rmtree
 
     (folder / SETTINGS).unlink()
