@@ -15,7 +15,7 @@ from koncord.runs.reports import Reports
 from koncord.types import FloatArray
 
 MODEL, RECORD, PAGE, LABELS = "model.koncord", "run.json", "report.html", "labels"
-REPORTS = "reports.koncord"
+REPORTS, LOCK = "reports.koncord", "lock"
 
 
 def write_run(
@@ -52,6 +52,12 @@ def write_run(
     write_atomic(folder / PAGE, page.encode())
     if reports is not None:
         reports.save(folder / REPORTS)
+
+
+def replace_run(folder: Path, model: GlobalModel, record: RunRecord, page: str, reports: Reports | None) -> None:
+    """Write the files of a run whose sites are others now; labels of the model before go."""
+    rmtree(folder / LABELS, ignore_errors=True)
+    write_run(folder, model, record, page, reports=reports)
 
 
 def write_site_labels(folder: Path, model: GlobalModel, tables: Mapping[str, FloatArray]) -> None:

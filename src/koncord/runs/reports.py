@@ -47,6 +47,7 @@ class Reports:
     agreement: Agreement
     aggregator: str  # by name
     parameters: Mapping[str, Any]  # of the aggregator
+    method: str = ""  # as sites over a network were told of it; empty in one process
     settings: Mapping[str, str]  # as the model has them
     seed: int
     min_report: int | None
@@ -84,6 +85,7 @@ class Reports:
             "columns": self.agreement.columns,
             "aggregator": self.aggregator,
             "parameters": dict(self.parameters),
+            "method": self.method,
             "settings": dict(self.settings),
             "seed": self.seed,
             "min_report": self.min_report,
@@ -114,7 +116,7 @@ class Reports:
             agreed = Agreement(columns=tuple(header["columns"]), means=arrays["means"], scales=arrays["scales"])
             own = {
                 name: header[name]
-                for name in ("aggregator", "parameters", "settings", "seed", "min_report", "min_support")
+                for name in ("aggregator", "parameters", "method", "settings", "seed", "min_report", "min_support")
             }
             return cls(agreement=agreed, replies=replies, **own)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError) as error:

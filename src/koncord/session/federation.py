@@ -143,6 +143,7 @@ def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> 
         agreement=Agreement(columns=model.columns, means=model.means, scales=model.scales),
         aggregator=aggregator.name,
         parameters=aggregator.get_params(deep=False),
+        method=link.method,
         settings=model.settings,
         seed=model.seed or 0,
         min_report=model.session.min_report,
