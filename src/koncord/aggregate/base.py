@@ -20,12 +20,21 @@ from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
+from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
 from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
 
 Message = Any
 Replies = Mapping[str, Any]
 Server = Generator[Message | Mapping[str, Message], Any, "Outcome"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """Rows sorted as the joint partition of a client allows: all that a client step may send sums of."""
+
+    labels: IntArray  # (n_samples,) as they were given, or of the group that the row goes with
+    X: FloatArray  # (n_samples, n_features) the rows to take sums of; no row stands alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +45,17 @@ class Local:
     estimate: LocalEstimate  # phase 1
     stream: tuple[int, ...]  # names the random stream of this client in this round
     min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
+    # Sorts rows by what the client has answered before; None sorts them as they are labelled, and keeps nothing.
+    apart: Callable[[IntArray, int], Grouped] | None = None
+    rows: Rows | None = None  # the table that `apart` answers for
+
+    def grouped(self, labels: IntArray, least: int = 1) -> Grouped:
+        """The rows by `labels` (n_samples,), in groups that sums may be sent of after all that was sent before.
+
+        Whoever sends nothing but sums over these groups is covered by the client's joint partition
+        (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
+        """
+        return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least)
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -88,6 +108,14 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         All that a client may send, field by field.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
+    sums_over_cells : bool, default False
+        Whether everything its client steps send are counts, sums and means over groups of `Local.grouped`: then no
+        combination of a site's answers stands for fewer rows than its floor. A site takes part in other aggregators
+        only if its owner names them.
+    count_parameter : str, default "n_clusters"
+        The parameter, if the constructor has it, that gives the number of clusters.
+    count_is_bound : bool, default False
+        Whether that is an upper bound, below which the aggregator finds their number.
     """
 
     name: ClassVar[str]
@@ -95,6 +123,9 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     replies: ClassVar[Mapping[type[Any], type[Any]]]
     sends: ClassVar[tuple[Sent, ...]]
     most_parts: ClassVar[int] = 1
+    sums_over_cells: ClassVar[bool] = False
+    count_parameter: ClassVar[str] = "n_clusters"
+    count_is_bound: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -109,6 +140,12 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         `min_support` is how many sites a cluster needs.
         """
         return self
+
+    @property
+    def count_given(self) -> int | None:
+        """The number of clusters, or an upper bound of it, that it was given; None where it finds it alone."""
+        given = self.get_params(deep=False).get(self.count_parameter)
+        return None if given is None else int(given)
 
     @property
     def support(self) -> int:

@@ -50,7 +50,9 @@ def send_centers(local: Local, state: None, down: SendCenters) -> tuple[None, Lo
     if k == 0:
         return None, LocalCenters(centers=np.empty((0, local.X.shape[1])))
     found = local_clusters(local.X, k, local.rng, down.n_init)
-    return None, LocalCenters(centers=found.centers[found.counts >= least])
+    groups = local.grouped(found.labels)
+    centers = means_by_label(groups.X, groups.labels, otherwise=found.centers)
+    return None, LocalCenters(centers=centers[np.bincount(groups.labels, minlength=k) >= least])
 
 
 def local_clusters(X: FloatArray, k: int, rng: np.random.Generator, n_init: int) -> Partition:
@@ -129,6 +131,7 @@ class KFed(Aggregator):
 
     name = "kfed"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendCenters: send_centers}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

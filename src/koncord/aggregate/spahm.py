@@ -62,9 +62,9 @@ def send_atoms(local: Local, state: None, down: SendAtoms) -> tuple[None, Atoms]
     """
     means = local.estimate.means
     if local.min_report > 1:
-        nearest_to = nearest(local.X, means)
-        means = means_by_label(local.X, nearest_to, otherwise=means)
-        means = means[np.bincount(nearest_to, minlength=len(means)) >= local.min_report]
+        groups = local.grouped(nearest(local.X, means))
+        means = means_by_label(groups.X, groups.labels, otherwise=means)
+        means = means[np.bincount(groups.labels, minlength=len(means)) >= local.min_report]
         return None, Atoms(atoms=means)
     return None, Atoms(atoms=means[stands_for_rows(local.X, means, down.min_count)])
 
@@ -281,6 +281,7 @@ class SPAHM(Aggregator):
 
     name = "spahm"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendAtoms: send_atoms}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

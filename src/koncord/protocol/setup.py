@@ -1,7 +1,7 @@
 """Before and after any aggregator: agree on columns and scale, run phase 1, tell who holds what."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from koncord.protocol.schema import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names,
 from koncord.types import FloatArray, IntArray
 
 LARGEST_SEED = 2**128
+# Digits of a deviation that a common scale needs.
+DIGITS = 3
 # What a site tells of its privacy budget.
 BUDGET = ("epsilon", "delta", "bound", "center")
 WITH_BUDGET = "a site with a privacy budget"
@@ -109,7 +111,7 @@ class Holdings:
     silhouettes: Annotated[
         FloatArray, Array("global_k", least=-1, most=1, may_be_nan=True)
     ]  # NaN where the client has no silhouette there
-    scored: Annotated[IntArray, Array("global_k", least=0, total="rows")]  # rows the silhouettes were taken over
+    scored: Annotated[IntArray, Array("global_k", least=0, total="rows")]  # rows the silhouettes stand for
 
 
 # The reply to each message of the server, and all that these disclose.
@@ -127,22 +129,41 @@ def describe(X: FloatArray, columns: tuple[str, ...], min_report: int = 1) -> Mo
     return Moments(columns=columns, count=len(X), means=means, scatters=((X - means) ** 2).sum(axis=0))
 
 
-def attribute(X: FloatArray, down: Attribute, rng: np.random.Generator, min_report: int = 1) -> Holdings:
-    """Rows and silhouettes by cluster; a count below `min_report` is 0, and a silhouette of fewer rows is left out.
+def rounded(exact: Moments) -> Moments:
+    """Moments in as many digits as a scale needs: the deviation of a column in three, its mean to the third of these.
 
-    So is that of a cluster whose count is withheld because a smaller one would follow from it.
+    A column whose rows are all equal keeps its mean.
     """
-    labels = down.assign(X)
+    deviations = np.sqrt(exact.scatters / max(exact.count, 1))
+    has_scale = (deviations > ROUNDING * np.abs(exact.means)) & (deviations >= SMALLEST_FLOAT)
+    steps = np.where(has_scale, 10.0 ** (np.floor(np.log10(np.where(has_scale, deviations, 1.0))) - DIGITS + 1), 1.0)
+    with np.errstate(over="ignore"):
+        return replace(
+            exact,
+            means=np.where(has_scale, np.rint(exact.means / steps) * steps, exact.means),
+            scatters=np.where(has_scale, exact.count * (np.rint(deviations / steps) * steps) ** 2, exact.scatters),
+        )
+
+
+def attribute(X: FloatArray, labels: IntArray, down: Attribute, min_report: int = 1) -> Holdings:
+    """Rows of X and their mean silhouettes by the clusters of `labels`; nothing of a table below `min_report`.
+
+    `labels` are those of the joint partition, so a cluster has none or enough. Silhouettes, of `MAX_SCORED` rows at
+    most, are sent in two digits. They are no sums of rows, so the partition does not cover them; each is a mean over at
+    least `min_report` rows.
+    """
     k = len(down.centers)
-    counts = without_small(np.bincount(labels, minlength=k), min_report)
-    rows = np.arange(len(X)) if len(X) <= MAX_SCORED else rng.choice(len(X), MAX_SCORED, replace=False)
+    counts = np.bincount(labels, minlength=k)
+    counts = np.where(counts >= min_report, counts, 0)
+    rows = np.unique(np.linspace(0, len(X) - 1, min(len(X), MAX_SCORED)).astype(np.int64))
     values = silhouettes(squareform(pdist(X[rows])), labels[rows])
-    scored = np.bincount(labels[rows], minlength=k) if values is not None else np.zeros(k, dtype=np.int64)
+    found = np.bincount(labels[rows], minlength=k) if values is not None else np.zeros(k, dtype=np.int64)
     summed = np.bincount(labels[rows], values, minlength=k) if values is not None else np.zeros(k)
-    scored = np.where((scored >= min_report) & (counts > 0), scored, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.where(scored > 0, summed / scored, np.nan)
-    return Holdings(counts=counts, silhouettes=means, scored=scored)
+    is_scored = (found >= min_report) & (found > 0) & (counts > 0)
+    means = np.where(is_scored, summed / np.maximum(found, 1), np.nan)
+    if min_report > 1:
+        means = np.round(means, 2)
+    return Holdings(counts=counts, silhouettes=means, scored=np.where(is_scored, counts, 0))
 
 
 def without_small(counts: IntArray, least: int) -> IntArray:

@@ -12,16 +12,17 @@ import numpy as np
 
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, Local, sends_rows
+from koncord.aggregate.base import Aggregator, Grouped, Local, sends_rows
 from koncord.aggregate.private import Known, PrivateClient, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
+from koncord.protocol.partition import JointPartition, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
-from koncord.types import FloatArray, LocalEstimate
+from koncord.types import FloatArray, IntArray, LocalEstimate
 
 
 class Site:
@@ -42,6 +43,8 @@ class Site:
         What the site's owner lets leave it: the floor and the privacy budget are kept here.
     ledger : Ledger or None, default None
         Where every message is noted before it leaves, or None.
+    partition : JointPartition or None, default None
+        What was answered of the rows before, and the rows that are answered about; None: nothing, and X.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Site:
         aggregator: Aggregator | type[Aggregator],
         policy: SitePolicy | None = None,
         ledger: Ledger | None = None,
+        partition: JointPartition | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -65,7 +69,11 @@ class Site:
         self.name = name
         self.columns = columns
         self.table = X
-        self.X = X  # on the agreed scale once it is known
+        self.partition = partition
+        if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
+            self.partition = JointPartition(rows_of(X, self.min_report), self.min_report)
+        self.answered = X if self.partition is None else self.partition.rows.X  # what answers are computed from
+        self.X = self.answered  # on the agreed scale once it is known
         self.estimator = estimator
         self.steps = aggregator.client_steps
         self.prepared: setup.Prepare | None = None
@@ -118,7 +126,7 @@ class Site:
             self.prepared = self.private.prepared
             return reply
         if isinstance(message, setup.Describe):
-            return setup.describe(self.table, self.columns, self.min_report)
+            return self._described()
         if isinstance(message, setup.Prepare):
             return self._prepare(message)
         assert self.prepared is not None
@@ -128,11 +136,36 @@ class Site:
             estimate=self.estimate,
             stream=client_stream(self.prepared.seed, self.name, round_),
             min_report=self.min_report,
+            apart=None if self.partition is None else self._apart,
+            rows=None if self.partition is None else self.partition.rows,
         )
         if isinstance(message, setup.Attribute):
-            return setup.attribute(self.X, message, local.rng, self.min_report)
+            return setup.attribute(self.X, local.grouped(message.assign(self.X)).labels, message, self.min_report)
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
+
+    def _described(self) -> setup.Moments:
+        if self.partition is None:
+            return setup.describe(self.answered, self.columns, self.min_report)
+        rows, cells = self.partition.rows, self.partition.open()
+        X = self.answered.copy() if len(rows.two_valued) else self.answered
+        X[:, rows.two_valued] = two_valued_as_sent(cells, rows)
+        return setup.rounded(setup.describe(X, self.columns, self.min_report))
+
+    def _apart(self, labels: IntArray, least: int) -> Grouped:
+        """The rows in groups that the joint partition allows, two-valued columns as they are told."""
+        assert self.partition is not None
+        assert self.prepared is not None
+        allowed, cells = self.partition.apart(labels, least)
+        rows, X = self.partition.rows, self.X
+        order = setup.order_of(self.columns, self.prepared.columns)
+        places = {column: at for at, column in enumerate(order.tolist())}
+        used = [at for at, column in enumerate(rows.two_valued.tolist()) if column in places]
+        if used:
+            at = [places[int(rows.two_valued[each])] for each in used]
+            X = X.copy()
+            X[:, at] = (two_valued_as_sent(cells, rows)[:, used] - self.prepared.means[at]) / self.prepared.scales[at]
+        return Grouped(labels=allowed, X=X)
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
         if self.prepared is not None and self.estimate is not None:
@@ -147,7 +180,7 @@ class Site:
 
     def _told(self, estimate: LocalEstimate) -> setup.Prepared:
         """What the server hears of phase 1: nothing, of a table below the floor."""
-        return setup.Prepared(local_k=estimate.n_components if len(self.table) >= self.min_report else 0)
+        return setup.Prepared(local_k=estimate.n_components if len(self.answered) >= self.min_report else 0)
 
     def resume(self, prepared: setup.Prepare, estimate: LocalEstimate, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
@@ -163,9 +196,9 @@ class Site:
         if not set(message.columns) <= set(self.columns):
             raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
         order = setup.order_of(self.columns, message.columns)
-        self._check_scale(message, setup.describe(self.table[:, order], message.columns, self.min_report))
+        self._check_scale(message, setup.describe(self.answered[:, order], message.columns, self.min_report))
         with np.errstate(over="ignore"):
-            scaled = (self.table[:, order] - message.means) / message.scales
+            scaled = (self.answered[:, order] - message.means) / message.scales
         clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
         return clipped
 

@@ -19,7 +19,14 @@ from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
 from koncord.aggregate.consensus.confidence import confidence_of
-from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of, stacked
+from koncord.aggregate.consensus.microclusters import (
+    MicroClusters,
+    groups_of,
+    labelled_micro_clusters,
+    labels_of,
+    nothing,
+    stacked,
+)
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
@@ -30,7 +37,6 @@ from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
-from koncord.protocol.setup import without_small
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer micro-clusters a site, on average, the floor hides clusters.
@@ -74,15 +80,22 @@ class Sums:
 
 
 def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
-    return None, micro_clusters_of(local.X, max(down.min_report, local.min_report))
+    """Micro-clusters of the rows, each of whole groups of the joint partition."""
+    least = max(down.min_report, local.min_report)
+    if len(local.X) < least:
+        return None, nothing(local.X.shape[1])
+    labels = labels_of(groups_of(local.X, least, rows=local.rows), len(local.X))
+    groups = local.grouped(labels, least)
+    return None, labelled_micro_clusters(groups.X, groups.labels)
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
-    """Sums of the rows by nearest center. A sum of few rows is withheld, and so is one that it could be told from."""
-    k = len(down.centers)
-    labels = nearest(local.X, down.centers)
-    counts = without_small(np.bincount(labels, minlength=k), max(down.min_report, local.min_report))
-    sums = sums_by_label(local.X, labels, k)
+    """Sums of the rows by nearest center, in groups of the joint partition; nothing of a table below the floor."""
+    k, least = len(down.centers), max(down.min_report, local.min_report)
+    groups = local.grouped(nearest(local.X, down.centers), least)
+    counts = np.bincount(groups.labels, minlength=k)
+    counts = np.where(counts >= least, counts, 0)
+    sums = sums_by_label(groups.X, groups.labels, k)
     return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
 
 
@@ -211,6 +224,7 @@ class Consensus(Aggregator):
 
     name: ClassVar[str] = "consensus"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
