@@ -407,7 +407,7 @@ def test_any_name_is_read_back_as_it_can_be_shown(name):
 
 def test_a_template_that_asks_for_what_nobody_gave_is_an_error():
     with pytest.raises(UndefinedError, match="notes"):
-        rendered("sure", view={"silhouette": None, "clause": "none"})
+        rendered("sure", view={"belief": "none", "others": []})
 
 
 def test_the_help_of_the_command_line_loads_no_templates():

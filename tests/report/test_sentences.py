@@ -306,7 +306,15 @@ CONDITIONS = {
     "not told": lambda c: (
         c.small or c.model.session.silent or any(a.asked == "Attribute" for a in c.model.session.missing)
     ),
-    "drawn at random ten times": lambda c: c.aggregator == "consensus" and c.micro_sites > 1,
+    "What speaks for each cluster": lambda c: c.aggregator == "consensus",
+    "does not tell how sure its clusters are": lambda c: c.aggregator != "consensus",
+    "draws of the sites with replacement": lambda c: c.aggregator == "consensus" and c.micro_sites > 1,
+    "supported by a single site": lambda c: (
+        c.aggregator == "consensus" and c.k > 1 and c.micro_sites > 1 and 1 in c.model.session.support
+    ),
+    "not testable": lambda c: c.aggregator == "consensus" and 1 in c.model.session.support,
+    "strong structure": lambda c: False,
+    "hardly any": lambda c: False,
     "Only one site reported micro-clusters": lambda c: c.aggregator == "consensus" and c.micro_sites == 1,
     "sites support cluster": lambda c: any(n < c.min_support for n in c.model.session.support),
     "Components of different sites that belong together": lambda c: (

@@ -172,7 +172,7 @@ def evidence(model: GlobalModel) -> TableView | None:
         caption="What speaks for each cluster",
         columns=[
             *words("cluster"),
-            *numeric("apart", "from", "stability", "sites", "rows in micro-clusters"),
+            *numeric("apart", "from", "stability", "supporting sites", "rows in micro-clusters"),
         ],
         rows=rows,
     )

@@ -85,6 +85,8 @@ def about_next(sure: Confidence) -> str | None:
 
 def about_sites(sure: Confidence) -> str | None:
     """Clusters that a single site holds: nobody else can confirm them."""
+    if not sure.n_draws:
+        return "Only one site reported micro-clusters, so no cluster can be looked for without it."
     alone = [str(at) for at, each in enumerate(sure.clusters) if each.sites == 1]
     if not alone or len(sure.clusters) == 1:
         return None

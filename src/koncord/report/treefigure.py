@@ -53,8 +53,8 @@ def tree_drawing(model: GlobalModel) -> Markup:
         x, low, high = across(k - 0.5), down(one), down(other)
         parts.append(tag("path", class_="ring branch", d=f"M{x:.1f} {low:.1f}V{high:.1f}"))
         apart = fixed(float(tree.apart[join]), 1)
-        middle = (low + high) / 2
-        labels.append(tag("text", apart, class_="axis", x=f"{x - 4:.1f}", y=f"{middle - 4:.1f}", text_anchor="end"))
+        middle = (low + high) / 2  # between the two branches, where there is room
+        labels.append(tag("text", apart, class_="axis", x=f"{x + 4:.1f}", y=f"{middle + 4:.1f}"))
     if model.n_clusters <= last:
         for cluster, node in enumerate(tree.nodes_at(model.n_clusters).tolist()):
             x, y = across(model.n_clusters), down(node)
