@@ -326,8 +326,10 @@ def about_clusters(model: GlobalModel, record: RunRecord) -> str:
         f"K = {model.n_clusters}  ({counted_by}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
         *sentences(model),
     ]
-    if model.confidence is None and mean_silhouette(model) is not None:
-        lines.append(f"mean silhouette: {mean_silhouette(model):.3f}")
+    if model.confidence is None:
+        silhouette = mean_silhouette(model)
+        value = f"none ({why_no_silhouette(model)})" if silhouette is None else f"{silhouette:.3f}"
+        lines.append(f"mean silhouette: {value}")
     made = upsilon_chosen(model)
     if made:
         lines.append(f"upsilon: {made.upsilon:g}, chosen without labels. {about_candidates(made, model)}")
