@@ -38,6 +38,9 @@ its own rows on its own disk.
 A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
 --min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
 that sends what it was not asked for is set aside; --resume --without NAME leaves one out by hand.
+
+A site that comes late is added to a finished run by --add-site NAME: it alone is asked, on the scale that was agreed
+on, and the model is, to the bit, that of a run with it on this scale. koncord forget takes a site out.
 """
 EPILOG = """\
 examples:
@@ -45,8 +48,9 @@ examples:
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
   koncord run --out run --resume
   koncord run --out run --resume --without west
+  koncord run --out run --add-site east
 """
-SETTINGS, JOURNAL, LOCK = "resume.json", "journal", "lock"
+SETTINGS, JOURNAL = "resume.json", "journal"
 LOOK_EVERY = 1.0
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
@@ -128,6 +132,9 @@ def add_parser(subparsers: Any) -> None:
         action="extend",
         help="with --resume: leave this site out from now on; may be given again",
     )
+    group.add_argument(
+        "--add-site", metavar="NAME", help="add this site to the finished run of --out; the others are not asked again"
+    )
     group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(run=run)
 
@@ -136,6 +143,8 @@ def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     if not args.resume:
         check_aggregator_options(args)
+    if args.add_site and (args.resume or args.sites):
+        raise ValueError("--add-site goes with neither --resume nor --sites: it asks one site, for a finished run.")
     if args.without and not args.resume:
         raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
@@ -155,6 +164,10 @@ def run(args: argparse.Namespace) -> None:
     check_running(place)
     if place.is_insecure:
         say(INSECURE)
+    if args.add_site:
+        with stopped_by_signals():
+            add_site(args, place)
+        return
     settings = {} if args.resume else begun(args, place)
     again = f"koncord run --out {args.out} --resume"
     check_begun(args.out)
@@ -236,6 +249,7 @@ def check_begun(folder: Path) -> None:
 def sole_run(folder: Path) -> Iterator[None]:
     """Within the block no other koncord run works in the folder; `KoncordError` if one does."""
     from koncord._files import locked
+    from koncord.runs.folder import LOCK
 
     busy = f"Another koncord run works in '{folder}'; wait until it ends, or stop it."
     with locked(folder / LOCK, busy=busy, removes=True):
@@ -334,7 +348,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
     model, record = result.model, result.record
-    write_run(args.out, model, record, page(model, record))
+    write_run(args.out, model, record, page(model, record), reports=result.reports)
     remove_journal(args.out)
     if args.json:
         places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
@@ -342,6 +356,51 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     else:
         print(f"{as_text(model, record)}\n\n{link.n_exchanges} exchanges; run {settings['run']}")
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
+
+
+def add_site(args: argparse.Namespace, place: "Coordinator") -> None:
+    """Ask one site what the others were asked in a finished run, and compute the model of all."""
+    from dataclasses import replace
+    from secrets import token_hex
+    from tempfile import TemporaryDirectory
+
+    from koncord._files import locked
+    from koncord.errors import KoncordError
+    from koncord.network.flower.link import FlowerLink, Relay
+    from koncord.network.processes import say
+    from koncord.report.federation import as_record, as_text
+    from koncord.report.page import page
+    from koncord.runs.folder import LOCK, MODEL, PAGE, REPORTS, read_run, replace_run
+    from koncord.runs.reports import Reports
+    from koncord.session.federation import RunResult
+    from koncord.session.growing import with_late
+
+    site, nodes = args.add_site, place.sites()
+    if site not in nodes:
+        invited = ", ".join(nodes) or "nobody"
+        raise ValueError(f"--add-site names {site}, who was not invited; invited: {invited}.")
+    with locked(args.out / LOCK, busy=f"Another koncord run works in '{args.out}'.", removes=True):
+        reports = Reports.load(args.out / REPORTS)
+        if site in reports.sites:
+            raise ValueError(f"--add-site names {site}, who takes part already; the sites: {', '.join(reports.sites)}.")
+        if not reports.method:
+            raise KoncordError(f"'{args.out}' is not of a run over a network; its sites are files on this machine.")
+        model, record = read_run(args.out)
+        run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{token_hex(4)}"
+        # Phase 1 and the report are one exchange, so every answer may take as long as phase 1.
+        policy = replace(server_policy_of(args), min_sites=1, round_timeout=args.first_timeout)
+        with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
+            say(f"Flower run {relay.run_id} carries run {run}")
+            wait_for_sites(relay, {site: nodes[site]}, policy)
+            link = FlowerLink(relay, {site: nodes[site]}, run=run, method=reports.method, policy=policy, journal=None)
+            late = with_late(RunResult(model=model, record=record, reports=reports), link, file="at the site")
+        replace_run(args.out, late.model, late.record, page(late.model, late.record), late.reports)
+    if args.json:
+        places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
+        print(as_json({**as_record(late.model, late.record), **places, "run": run, "added": list(late.record.added)}))
+    else:
+        print(f"{as_text(late.model, late.record)}\n\nadded: {site}; the others were not asked again; run {run}")
+        print(f"written: {args.out / PAGE} and, beside it, the model")
 
 
 def recorded(args: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -408,7 +467,7 @@ def listed(sites: Sequence[str]) -> str:
 
 
 def remove_journal(folder: Path) -> None:
-    """The run is over: what the sites sent is in the model as far as it is to be kept."""
+    """The run is over: what the sites sent is kept as far as a later one needs it (`koncord.runs.reports`)."""
     from shutil import rmtree
 
     (folder / SETTINGS).unlink()

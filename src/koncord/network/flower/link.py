@@ -47,7 +47,7 @@ class FlowerLink(PackedLink):
         run: str,
         method: str,
         policy: ServerPolicy,
-        journal: Journal,
+        journal: Journal | None,
         left_out: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(list(nodes), min_sites=policy.min_sites, journal=journal, left_out=left_out)
