@@ -19,7 +19,7 @@ from time import perf_counter
 from koncord.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
 REPRODUCTION = "pip install ./reproduction"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 N_AT_ONCE = 2

@@ -67,9 +67,9 @@ DARKEST = 0.45
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 UP, DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 HEADINGS = {
+    "truth": "Against the known classes",
     "sure": "How sure is it?",
     "choice": "How many clusters?",
-    "truth": "Against the known classes",
     "holdings": "Who holds what",
     "map": "Map of centers and components",
     "sizes": "Cluster sizes",
@@ -98,9 +98,9 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     """The whole document."""
     rows = cluster_rows(model)
     contents = {
+        "truth": truth(model, record),
         "sure": sure(model),
         "choice": choice(model),
-        "truth": truth(model, record),
         "holdings": holdings(model),
         "map": parameters(model, record),
         "sizes": sizes(model, rows),
