@@ -119,6 +119,8 @@ def built(folder: Path, root: Path) -> Path:
     tree = folder / "tree"
     tree.mkdir(parents=True)
     for name in SOURCES:
+        if not (root / name).exists():  # setup.py
+            continue
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy
         copy(root / name, tree / name)
     call([*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(tree)])
