@@ -107,6 +107,10 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         Whether everything its client steps send are counts, sums and means over groups of `Local.grouped`: then no
         combination of a site's answers stands for fewer rows than its floor. A site takes part in other aggregators
         only if its owner names them.
+    count_parameter : str, default "n_clusters"
+        The parameter, if the constructor has it, that gives the number of clusters.
+    count_is_bound : bool, default False
+        Whether that is an upper bound, below which the aggregator finds their number.
     """
 
     name: ClassVar[str]
@@ -115,6 +119,8 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     sends: ClassVar[tuple[Sent, ...]]
     most_parts: ClassVar[int] = 1
     sums_over_cells: ClassVar[bool] = False
+    count_parameter: ClassVar[str] = "n_clusters"
+    count_is_bound: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -129,6 +135,12 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         `min_support` is how many sites a cluster needs.
         """
         return self
+
+    @property
+    def count_given(self) -> int | None:
+        """The number of clusters, or an upper bound of it, that it was given; None where it finds it alone."""
+        given = self.get_params(deep=False).get(self.count_parameter)
+        return None if given is None else int(given)
 
     @property
     def support(self) -> int:

@@ -88,7 +88,8 @@ class RunRecord:
     departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
-    clusters_given: int | None = None  # clusters, or at most so many, that the aggregator was given
+    clusters_given: int | None = None  # how many the aggregator was told to find; None where it found their number
+    clusters_bound: int | None = None  # how many it was told there are at most
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
     labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
 
@@ -134,9 +135,22 @@ class RunRecord:
                     f"this koncord reads version {VERSION}."
                 )
             given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls) if each.name in record}
+            if "clusters_bound" not in record:
+                given |= counts_in_older(record)
             given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
             given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
             given["truth"] = None if given["truth"] is None else Truth.of(given["truth"])
             return cls(**given)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KoncordError(f"'{path}' is not the record of a koncord run.") from error
+
+
+def counts_in_older(record: Mapping[str, Any]) -> dict[str, int | None]:
+    """The number of clusters that was given, from a record that did not tell a bound from a number.
+
+    AFCL was the only aggregator with a bound.
+    """
+    told = record.get("clusters_given")
+    told = record["options"].get("--clusters") if told is None else told
+    is_bound = record["aggregator"] == "afcl"
+    return {"clusters_given": None if is_bound else told, "clusters_bound": told if is_bound else None}

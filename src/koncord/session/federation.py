@@ -117,18 +117,12 @@ def run(
         is_standardized=standardize,
         options=options or {},
         files=dict.fromkeys(model.sites, files) if isinstance(files, str) else files,
-        clusters_given=clusters_given(aggregator),
+        clusters_given=None if aggregator.count_is_bound else aggregator.count_given,
+        clusters_bound=aggregator.count_given if aggregator.count_is_bound else None,
         labels_at_sites=labels_at_sites,
         labels_in_memory=labels_in_memory,
     )
     return RunResult(model=model, record=record)
-
-
-def clusters_given(aggregator: Aggregator) -> int | None:
-    """The number of clusters, or an upper bound of it, that an aggregator was given; None where it finds it alone."""
-    given = aggregator.get_params(deep=False)
-    numbers = [given[name] for name in ("n_clusters", "n_seeds") if given.get(name) is not None]
-    return int(numbers[0]) if numbers else None
 
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
