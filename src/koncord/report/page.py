@@ -57,9 +57,9 @@ from koncord.runs.record import RunRecord
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 View = Mapping[str, Any]  # what a template names
 HEADINGS = {
+    "truth": "Against the known classes",
     "sure": "How sure is it?",
     "choice": "How many clusters?",
-    "truth": "Against the known classes",
     "holdings": "Who holds what",
     "map": "Map of centers and components",
     "sizes": "Cluster sizes",
@@ -88,9 +88,9 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     """The whole document."""
     rows = cluster_rows(model)
     views = {
+        "truth": truth(model, record),
         "sure": sure(model),
         "choice": choice(model),
-        "truth": truth(model, record),
         "holdings": holdings(model),
         "map": parameters(model, record),
         "sizes": sizes(model, rows),
