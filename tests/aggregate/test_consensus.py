@@ -418,12 +418,12 @@ def test_separated_clusters_are_found_whatever_a_site_holds():
     fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
     assert fitted.n_clusters_ == 4
     assert adjusted_rand_score(y, np.concatenate(fitted.labels_)) == 1.0
-    info = fitted.model_.info
-    assert info["choice"]["chosen"]["n_clusters"] == 4
-    assert info["choice"]["runner_up"]["n_clusters"] != 4
-    assert len(info["stabilities"]) == 4
-    assert min(info["stabilities"]) > 0.9
-    assert info["rounds"] <= 3
+    told = fitted.model_.diagnostics
+    assert told.choice.chosen.n_clusters == 4
+    assert told.choice.runner_up.n_clusters != 4
+    assert len(told.stabilities) == 4
+    assert min(told.stabilities) > 0.9
+    assert told.rounds <= 3
 
 
 @pytest.mark.parametrize("stretch", [1.0, 5.0])
@@ -466,7 +466,7 @@ def test_a_floor_as_large_as_a_table_micro_clusters_one_micro_cluster_a_site_and
     outcome, heard = drive(Consensus(min_report=60), tables)
     assert all(len(micro) == 1 for micro in heard[0].values())
     assert 1 <= len(outcome.centers) <= 4
-    assert "1.0 micro-clusters on average" in outcome.info["notes"][0]
+    assert "1.0 micro-clusters on average" in outcome.diagnostics.notes[0]
 
 
 # --- clients come and go ---
@@ -489,8 +489,8 @@ def test_a_center_between_clusters_that_no_client_tells_rows_of_is_dropped_and_s
     near = np.concatenate([np.repeat([[0.0, 0.0]], 40, axis=0), np.repeat([[10.0, 0.0]], 40, axis=0)])
     outcome = refined_from(Chosen(n_rounds=3), near, centers=[[0, 0], [5, 0], [10, 0]])
     np.testing.assert_allclose(np.sort(outcome.centers[:, 0]), [0, 10])
-    assert len(outcome.info["stabilities"]) == 2
-    assert "1 of them held no rows" in " ".join(outcome.info["notes"])
+    assert len(outcome.diagnostics.stabilities) == 2
+    assert "1 of them held no rows" in " ".join(outcome.diagnostics.notes)
 
 
 def test_a_cluster_of_a_client_that_went_missing_is_kept():
@@ -511,7 +511,7 @@ def test_a_site_below_the_floor_sends_no_micro_cluster_and_still_gets_labels():
     tables, _ = sites()
     tables["small"] = CENTERS[:1] + np.random.default_rng(0).normal(size=(7, 3))
     fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
-    assert fitted.model_.info["micro_clusters"]["small"] == 0
+    assert fitted.model_.diagnostics.micro_clusters["small"] == 0
     assert len(np.unique(fitted.labels_[fitted.sites_.index("small")])) == 1
 
 
@@ -537,7 +537,7 @@ def test_more_clusters_than_are_looked_for_is_said():
     tables, _ = sites()
     outcome, _ = drive(Consensus(max_clusters=3), tables)
     assert len(outcome.centers) == 3
-    assert "there may be more" in outcome.info["notes"][0]
+    assert "there may be more" in outcome.diagnostics.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -671,7 +671,9 @@ def test_a_cloud_without_clusters_is_one_cluster_or_is_said_to_be_without_gaps(s
             X = cloud(np.random.default_rng(seed), n_sites * n_rows)
             fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0)
             fitted.fit(np.split(X, n_sites))
-            said.append(fitted.n_clusters_ == 1 or "a skewed or uniform cloud" in " ".join(fitted.model_.info["notes"]))
+            said.append(
+                fitted.n_clusters_ == 1 or "a skewed or uniform cloud" in " ".join(fitted.model_.diagnostics.notes)
+            )
             if shape == "Gaussian":
                 assert fitted.n_clusters_ == 1
         assert sum(said) >= 2  # what a heavy tail looks like hangs on its few outermost rows

@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest
 from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked
@@ -230,11 +231,10 @@ class FedKMeans(Aggregator):
                 min_count=first.min_count,
                 drop_empty=bool(self.drop_empty),
             )
-        info: dict[str, Any] = {
-            "rounds": len(objective),
-            "converged": has_converged,
-            "objective": objective,
-            "labels": "nearest",
-            "notes": lowered(first.n_clusters, len(centers)),
-        }
-        return Outcome(centers=centers, groups={}, info=info)
+        diagnostics = Diagnostics(
+            rounds=len(objective),
+            stopped="converged" if has_converged else "round limit",
+            objective=tuple(objective),
+            notes=tuple(lowered(first.n_clusters, len(centers))),
+        )
+        return Outcome(centers=centers, groups={}, diagnostics=diagnostics)

@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label
 from koncord.kernels.lloyd import MAX_PASSES, Partition, check_n_clusters, cost, kpp, lloyd, stacked, unstacked
@@ -174,12 +175,12 @@ class KFed(Aggregator):
         most = int(np.argmax(sizes))
         first = np.arange(sizes[most]) + sum(sizes[:most])
         found = lloyd(centers, spread_start(centers, first, n_clusters), max_iter=max_iter)
-        info: dict[str, Any] = {
-            "rounds": 1,
-            "converged": True,
-            "centers_received": len(centers),
-            "objective": [cost(centers, found.centers)],
-            "labels": "nearest",
-            "notes": [],
-        }
-        return Outcome(centers=found.centers, groups=unstacked(found.labels, sent), components=sent, info=info)
+        diagnostics = Diagnostics(
+            rounds=1,
+            stopped="one round",
+            objective=(cost(centers, found.centers),),
+            extra={"centers_received": len(centers)},
+        )
+        return Outcome(
+            centers=found.centers, groups=unstacked(found.labels, sent), components=sent, diagnostics=diagnostics
+        )

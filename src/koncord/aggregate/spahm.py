@@ -16,6 +16,7 @@ from scipy.special import gammaln
 
 from koncord._validation import check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.lloyd import stacked, unstacked
@@ -336,16 +337,18 @@ class SPAHM(Aggregator):
         values = [log_posterior(atoms, owners, m.groups, m.prior, gamma=self.gamma) for m in found]
         best = found[int(np.argmax(values))]
         centers = origin + posterior_means(atoms, best.groups, best.prior)
-        info: dict[str, Any] = {
-            "rounds": 1,
-            "converged": best.has_converged,
-            "passes": best.n_passes,
-            "objective": values,
-            "atoms_received": len(atoms),
-            "clients_of_each_center": np.bincount(best.groups).tolist(),
-            "noise_variance": best.prior.noise.tolist(),
-            "scatter_variance": best.prior.scatter.tolist(),
-            "labels": "nearest",
-            "notes": [],
-        }
-        return Outcome(centers=centers, groups=unstacked(best.groups, sent), components=sent, info=info)
+        diagnostics = Diagnostics(
+            rounds=1,
+            stopped="one round",
+            objective=tuple(values),
+            extra={
+                "converged": best.has_converged,
+                "passes": best.n_passes,
+                "atoms_received": len(atoms),
+                "clients_of_each_center": np.bincount(best.groups).tolist(),
+                "noise_variance": best.prior.noise.tolist(),
+                "scatter_variance": best.prior.scatter.tolist(),
+            },
+        )
+        groups = unstacked(best.groups, sent)
+        return Outcome(centers=centers, groups=groups, components=sent, diagnostics=diagnostics)

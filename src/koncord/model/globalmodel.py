@@ -1,12 +1,13 @@
 """The model a federation leaves behind: parameters and their history, no rows.
 
-File format (version 2): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
+File format (version 3): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
 ``scales`` (d,) to standardise a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
-their means; and, where the shape of the clusters is known, ``axes`` (q, d), ``covariances`` (k, q, q) along these axes
-and ``mixing`` (k,), the weights of the mixture; files of version 1 have no shapes. Its metadata is one entry
-``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``, ``local_counts``, ``seed``,
-``settings``, ``info`` and ``versions``.
+their means; and ``excluded.N`` where some of these were set aside; and, where the shape of the clusters is known,
+``axes`` (q, d), ``covariances`` (k, q, q) along these axes and ``mixing`` (k,), the weights of the mixture. Its
+metadata is one entry ``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``, ``local_counts``,
+``seed``, ``settings``, ``diagnostics``, ``session`` and ``versions``. Files of versions 1 and 2 are read too
+(`koncord.model.oldfiles`).
 Any safetensors reader opens it; nothing in it is executed.
 """
 
@@ -22,14 +23,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from koncord._files import write_atomic
+from koncord._records import as_json, from_json
+from koncord.aggregate.base import members_of
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
-from koncord.types import FloatArray, IntArray
+from koncord.model.facts import SessionFacts
+from koncord.model.oldfiles import updated
+from koncord.types import BoolArray, FloatArray, IntArray
 
 FORMAT = "koncord-global-model"
-VERSION = 2
-READS = (1, 2)
+VERSION = 3
+READS = (1, 2, 3)
 # Arrays of the file that hold the shape of the clusters, where it is known.
 SHAPES = ("axes", "covariances", "mixing")
 
@@ -52,10 +58,12 @@ class GlobalModel:
     holdings: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # (n_sites, n_clusters)
     groups: Mapping[str, IntArray] = field(default_factory=dict)  # cluster of each local component, by site
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # means of the local components, by site
+    excluded: Mapping[str, BoolArray] = field(default_factory=dict)  # mask of the components set aside, by site
     gaussians: Gaussians | None = None  # shape of the clusters around the same centers; None: a row goes to the nearest
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # estimator and aggregator as text
-    info: Mapping[str, Any] = field(default_factory=dict)  # what the aggregator tells its readers
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)  # what the aggregator says of its result
+    session: SessionFacts = field(default_factory=SessionFacts)  # who took part, under which rules, what was counted
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,6 +76,15 @@ class GlobalModel:
                 raise ValueError(f"'{name}' of a GlobalModel must have shape {shape}; got {getattr(self, name).shape}.")
         if len(self.columns) != d:
             raise ValueError(f"'columns' of a GlobalModel must name {d} columns; got {len(self.columns)}.")
+        for site, clusters in self.groups.items():
+            if not ((clusters >= 0) & (clusters < k)).all():
+                raise ValueError(
+                    f"'groups' of a GlobalModel must name clusters from 0 to {k - 1}; {site!r} has others. What is in "
+                    "no cluster is marked in 'excluded'."
+                )
+        for site, mask in self.excluded.items():
+            if mask.dtype != np.bool_ or mask.shape != self.groups[site].shape:
+                raise ValueError(f"'excluded' of a GlobalModel must be a mask of the 'groups' of {site!r}.")
 
     @property
     def n_clusters(self) -> int:
@@ -78,6 +95,23 @@ class GlobalModel:
         """Centers in the units of the sites' tables."""
         original: FloatArray = self.centers * self.scales + self.means
         return original
+
+    @property
+    def members(self) -> dict[str, IntArray]:
+        """Clusters of the local components that were not set aside, by site."""
+        return members_of(self.groups, self.excluded)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """`diagnostics` and `session` as one dictionary of JSON values, for readers of `koncord fit --json`."""
+        own = as_json(self.diagnostics)
+        return {
+            **own.pop("extra"),
+            **own,
+            **as_json(self.session),
+            "weak_clusters": list(self.session.weak_clusters),
+            "set_aside": {site: int(mask.sum()) for site, mask in self.excluded.items()},
+        }
 
     def scaled(self, table: Any) -> FloatArray:
         """Rows of a table on the scale of the centers."""
@@ -143,7 +177,7 @@ class GlobalModel:
         data = save(arrays, metadata={"koncord": self._header()})
         write_atomic(Path(path), data)
 
-    def _arrays(self) -> dict[str, FloatArray | IntArray]:
+    def _arrays(self) -> dict[str, FloatArray | IntArray | BoolArray]:
         """The arrays of the file, by name."""
         return {
             "centers": self.centers,
@@ -154,6 +188,7 @@ class GlobalModel:
             **({} if self.gaussians is None else shapes_of(self.gaussians)),
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
+            **{f"excluded.{at}": self.excluded[site] for at, site in enumerate(self.sites) if site in self.excluded},
         }
 
     def _header(self) -> str:
@@ -166,7 +201,8 @@ class GlobalModel:
             "local_counts": list(self.local_counts),
             "seed": self.seed,
             "settings": dict(self.settings),
-            "info": dict(self.info),
+            "diagnostics": as_json(self.diagnostics),
+            "session": as_json(self.session),
             "versions": dict(self.versions),
         }
         return json.dumps(header, sort_keys=True)
@@ -187,6 +223,8 @@ class GlobalModel:
                 raise ModelFileError(
                     f"{name!r} is a koncord model of version {header['version']}; this koncord reads up to {VERSION}."
                 )
+            if header["version"] < VERSION:
+                header, arrays = updated(header, arrays)
             sites = tuple(header["sites"])
             return cls(
                 centers=arrays["centers"],
@@ -197,18 +235,23 @@ class GlobalModel:
                 sites=sites,
                 local_counts=tuple(header["local_counts"]),
                 holdings=arrays["holdings"],
-                groups={site: arrays[f"groups.{at}"] for at, site in enumerate(sites) if f"groups.{at}" in arrays},
-                components={
-                    s: arrays[f"components.{at}"] for at, s in enumerate(sites) if f"components.{at}" in arrays
-                },
+                groups=by_site("groups", sites, arrays),
+                components=by_site("components", sites, arrays),
+                excluded=by_site("excluded", sites, arrays),
                 gaussians=gaussians_in(arrays),
                 seed=header["seed"],
                 settings=header["settings"],
-                info=header["info"],
+                diagnostics=from_json(Diagnostics, header["diagnostics"]),
+                session=from_json(SessionFacts, header["session"]),
                 versions=header["versions"],
             )
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFileError(f"{name!r} is not a koncord model.") from error
+
+
+def by_site(name: str, sites: tuple[str, ...], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of that name, by site; a site without one is left out."""
+    return {site: arrays[f"{name}.{at}"] for at, site in enumerate(sites) if f"{name}.{at}" in arrays}
 
 
 def shapes_of(gaussians: Gaussians) -> dict[str, FloatArray]:

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from math import cos, pi, sin
 
 import numpy as np
+from markupsafe import Markup
 
 from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
+from koncord.report.cells import color
 from koncord.report.conditions import has_micro_clusters
-from koncord.report.markup import tag, text
-from koncord.types import FloatArray, IntArray
+from koncord.report.svg import tag
+from koncord.types import BoolArray, FloatArray, IntArray
 
 WIDTH, HEIGHT = 480.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 1.0, 1.0, 24.0, 24.0
 RING, MARK = 10.0, 4.2
 LABEL_HEIGHT, LETTER_WIDTH, GAP = 14.0, 10.0, 4.0
-# Seven shapes against eight colours: no two of 56 clusters share both, and in grey the shapes and the numbers remain.
-N_COLORS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,8 @@ class Plane:
 
     centers: FloatArray  # (k, 2)
     components: FloatArray  # (m, 2)
-    groups: IntArray  # (m,) cluster of each component; -1 of one that was set aside
+    groups: IntArray  # (m,) cluster of each component
+    excluded: BoolArray  # (m,) whether it was set aside, and is in no cluster
     sites: tuple[str, ...]  # (m,) site of each component
     shares: tuple[float, float]  # of the variance of what is drawn
     is_line: bool  # one column: components are set apart by site, and the height means nothing
@@ -37,6 +38,7 @@ def plane_of(model: GlobalModel) -> Plane:
     sites = [site for site in model.sites if site in model.components and site in model.groups]
     components = np.concatenate([np.empty((0, len(model.columns))), *(model.components[site] for site in sites)])
     groups = np.concatenate([np.empty(0, dtype=np.int64), *(model.groups[site] for site in sites)])
+    excluded = [model.excluded.get(site, np.zeros(len(model.groups[site]), dtype=np.bool_)) for site in sites]
     owners = tuple(site for site in sites for _ in range(len(model.components[site])))
     points, shares = on_two_axes(np.concatenate([model.centers, components]))
     is_line = len(model.columns) == 1
@@ -49,6 +51,7 @@ def plane_of(model: GlobalModel) -> Plane:
         centers=points[: model.n_clusters],
         components=points[model.n_clusters :],
         groups=groups,
+        excluded=np.concatenate([np.empty(0, dtype=np.bool_), *excluded]),
         sites=owners,
         shares=shares,
         is_line=is_line,
@@ -73,10 +76,10 @@ def on_two_axes(points: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
     return flat, (shares[0], shares[1])
 
 
-def parameter_map(model: GlobalModel, plane: Plane) -> str:
+def parameter_map(model: GlobalModel, plane: Plane) -> Markup:
     """The SVG element, with a title and a description in words."""
     centers, components = on_canvas(plane)
-    n_aside = int((plane.groups < 0).sum())
+    n_aside = int(plane.excluded.sum())
     part = ("micro-cluster", "micro-clusters") if has_micro_clusters(model) else ("local component", "local components")
     title = f"Map of {counted(model.n_clusters, 'global center')}"
     what = ""
@@ -95,11 +98,11 @@ def parameter_map(model: GlobalModel, plane: Plane) -> str:
     drawn = [
         tag("title", title, id="map-title"),
         tag("desc", description, id="map-desc"),
-        frame(plane),
+        *frame(plane),
         *(
             line(mark, centers[group], group)
-            for mark, group in zip(components, plane.groups.tolist(), strict=True)
-            if group >= 0
+            for mark, group, is_aside in zip(components, plane.groups.tolist(), plane.excluded, strict=True)
+            if not is_aside
         ),
         *(ring(center, number) for number, center in enumerate(centers)),
         *marks(plane, components, part[0]),
@@ -107,7 +110,7 @@ def parameter_map(model: GlobalModel, plane: Plane) -> str:
     ]
     return tag(
         "svg",
-        "\n".join(drawn),
+        *drawn,
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
         class_="map",
         role="img",
@@ -128,44 +131,43 @@ def on_canvas(plane: Plane) -> tuple[FloatArray, FloatArray]:
     return placed[: len(plane.centers)], placed[len(plane.centers) :]
 
 
-def frame(plane: Plane) -> str:
+def frame(plane: Plane) -> list[Markup]:
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     across = "the only column" if plane.is_line else f"principal axis 1 ({plane.shares[0]:.0%} of the variance drawn)"
     up = "one line a site" if plane.is_line else f"principal axis 2 ({plane.shares[1]:.0%})"
-    return "\n".join(
-        [
-            tag("rect", x=LEFT, y=TOP, width=right - LEFT, height=bottom - TOP, class_="frame"),
-            tag("text", across, x=right, y=bottom + 17, text_anchor="end", class_="axis"),
-            tag("text", up, x=LEFT, y=TOP - 8, class_="axis"),
-        ]
-    )
+    return [
+        tag("rect", x=LEFT, y=TOP, width=right - LEFT, height=bottom - TOP, class_="frame"),
+        tag("text", across, x=right, y=bottom + 17, text_anchor="end", class_="axis"),
+        tag("text", up, x=LEFT, y=TOP - 8, class_="axis"),
+    ]
 
 
-def line(mark: FloatArray, center: FloatArray, cluster: int) -> str:
+def line(mark: FloatArray, center: FloatArray, cluster: int) -> Markup:
     (x1, y1), (x2, y2) = mark, center
     return tag("line", x1=at(x1), y1=at(y1), x2=at(x2), y2=at(y2), class_=f"link {color(cluster)}")
 
 
-def ring(center: FloatArray, cluster: int) -> str:
+def ring(center: FloatArray, cluster: int) -> Markup:
     return tag("circle", cx=at(center[0]), cy=at(center[1]), r=at(RING), class_=f"ring {color(cluster)}")
 
 
-def marks(plane: Plane, components: FloatArray, part: str) -> list[str]:
+def marks(plane: Plane, components: FloatArray, part: str) -> list[Markup]:
     """One small mark a component; hovering over it names the site."""
     drawn = []
     seen: dict[str, int] = {}
-    for (x, y), group, site in zip(components, plane.groups.tolist(), plane.sites, strict=True):
+    each = zip(components, plane.groups.tolist(), plane.excluded, plane.sites, strict=True)
+    for (x, y), group, is_aside, site in each:
         number = seen.get(site, 0)
         seen[site] = number + 1
-        went = f"cluster {group}" if group >= 0 else "set aside"
-        told = tag("title", f"{text(site)}, {part} {number}: {went}")
-        shape, kind = (SHAPES[group % len(SHAPES)], color(group)) if group >= 0 else (SHAPES[0], "aside")
+        went = "set aside" if is_aside else f"cluster {group}"
+        told = tag("title", f"{site}, {part} {number}: {went}")
+        shape, kind = (SHAPES[0], "aside") if is_aside else (SHAPES[group % len(SHAPES)], color(group))
         outline = " ".join(f"{at(x + MARK * dx)},{at(y + MARK * dy)}" for dx, dy in shape)
         drawn.append(tag("polygon", told, points=outline, class_=f"mark {kind}"))
     return drawn
 
 
-def labels(centers: FloatArray, components: FloatArray) -> list[str]:
+def labels(centers: FloatArray, components: FloatArray) -> list[Markup]:
     """The number of each cluster beside its ring, where it covers least of what is drawn already."""
     taken: list[tuple[float, float, float, float]] = [
         (x - RING, y - RING, x + RING, y + RING) for x, y in centers.tolist()
@@ -194,11 +196,6 @@ def overlap(one: tuple[float, float, float, float], other: tuple[float, float, f
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     return max(width, 0.0) * max(height, 0.0)
-
-
-def color(cluster: int) -> str:
-    """Class of the colour of a cluster."""
-    return f"c{cluster % N_COLORS}"
 
 
 def at(position: float) -> str:

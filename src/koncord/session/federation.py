@@ -1,7 +1,7 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from time import perf_counter
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from koncord._progress import part, report
+from koncord._records import from_json
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator, Outcome
+from koncord.aggregate.base import Aggregator, Outcome, members_of
+from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol import setup
 from koncord.protocol.departures import Departure
@@ -115,18 +117,12 @@ def run(
         is_standardized=standardize,
         options=options or {},
         files=dict.fromkeys(model.sites, files) if isinstance(files, str) else files,
-        clusters_given=clusters_given(aggregator),
+        clusters_given=None if aggregator.count_is_bound else aggregator.count_given,
+        clusters_bound=aggregator.count_given if aggregator.count_is_bound else None,
         labels_at_sites=labels_at_sites,
         labels_in_memory=labels_in_memory,
     )
     return RunResult(model=model, record=record)
-
-
-def clusters_given(aggregator: Aggregator) -> int | None:
-    """The number of clusters, or an upper bound of it, that an aggregator was given; None where it finds it alone."""
-    given = aggregator.get_params(deep=False)
-    numbers = [given[name] for name in ("n_clusters", "n_seeds") if given.get(name) is not None]
-    return int(numbers[0]) if numbers else None
 
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
@@ -174,7 +170,6 @@ def run_federation(
     sites = tuple(sorted(prepared))
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)
     counts = np.array([holdings[site].counts if site in holdings else nothing for site in sites])
-    support = support_of(outcome, holdings)
     return GlobalModel(
         centers=outcome.centers,
         weights=shares_of(counts.sum(axis=0)),
@@ -189,22 +184,21 @@ def run_federation(
         gaussians=outcome.gaussians,
         seed=seed,
         settings=settings,
-        info={
-            **outcome.info,
-            "exchanges": link.n_exchanges,
-            "missing": [asdict(absence) for absence in link.absences],
-            "silhouettes": cluster_silhouettes(holdings),
-            # The mean of one row is that row, whatever the method: a reader should know.
-            "one_row_sites": sorted(site for site, m in moments.items() if m.count == 1 and m.epsilon is None),
-            "min_report": min_report,
-            "silent": sorted(site for site, m in moments.items() if not m.count),
-            "withheld": withheld_rows(moments, holdings),
-            "support": support,
-            "min_support": min_support,
-            "privacy": promises(moments),
-            "left_out_columns": setup.left_out(moments, columns),
-            "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
-        },
+        excluded=outcome.excluded,
+        diagnostics=outcome.diagnostics,
+        session=SessionFacts(
+            exchanges=link.n_exchanges,
+            missing=tuple(link.absences),
+            silhouettes=cluster_silhouettes(holdings),
+            one_row_sites=tuple(sorted(site for site, m in moments.items() if m.count == 1 and m.epsilon is None)),
+            min_report=min_report,
+            silent=tuple(sorted(site for site, m in moments.items() if not m.count)),
+            withheld=withheld_rows(moments, holdings),
+            support=support_of(outcome, holdings),
+            min_support=min_support,
+            privacy=promises(moments),
+            left_out_columns={column: tuple(sites) for column, sites in setup.left_out(moments, columns).items()},
+        ),
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
 
@@ -226,12 +220,12 @@ def shares_of(counts: IntArray) -> FloatArray:
     return shares
 
 
-def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> list[int]:
+def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> tuple[int, ...]:
     """Sites with a component in each cluster or, where the aggregator keeps no components, with rows in it."""
-    held = outcome.groups.values() or [np.flatnonzero(holding.counts) for holding in holdings.values()]
-    present = [np.unique(clusters[clusters >= 0]) for clusters in held]
-    support: list[int] = np.bincount(np.concatenate(present), minlength=len(outcome.centers)).tolist()
-    return support
+    members = members_of(outcome.groups, outcome.excluded)
+    held = list(members.values()) or [np.flatnonzero(holding.counts) for holding in holdings.values()]
+    support = np.bincount(np.concatenate([np.unique(clusters) for clusters in held]), minlength=len(outcome.centers))
+    return tuple(support.tolist())
 
 
 def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
@@ -240,13 +234,14 @@ def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, s
     return {site: n for site, n in rows.items() if n}
 
 
-def promises(moments: Mapping[str, setup.Moments]) -> dict[str, dict[str, float | None]]:
+def promises(moments: Mapping[str, setup.Moments]) -> dict[str, Promise]:
     """The privacy budget of each site that has one."""
-    return {site: told.budget for site, told in sorted(moments.items()) if told.epsilon is not None}
+    budgets = {site: told.budget for site, told in sorted(moments.items()) if told.epsilon is not None}
+    return {site: from_json(Promise, budget) for site, budget in budgets.items()}
 
 
-def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> list[float | None]:
+def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> tuple[float | None, ...]:
     """Mean silhouette of each global cluster over the rows that have one; None where no site has."""
     scored = np.sum([holding.scored for holding in holdings.values()], axis=0)
     sums = np.sum([np.nan_to_num(h.silhouettes) * h.scored for h in holdings.values()], axis=0)
-    return [float(total / n) if n else None for total, n in zip(sums, scored, strict=True)]
+    return tuple(float(total / n) if n else None for total, n in zip(sums, scored, strict=True))
