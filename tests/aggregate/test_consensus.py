@@ -35,7 +35,6 @@ from koncord.aggregate.consensus.choosing import (
 from koncord.aggregate.consensus.microclusters import (
     N_AXES,
     MicroClusters,
-    best_cut,
     micro_clusters_of,
     stacked,
 )
@@ -43,7 +42,7 @@ from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.assign import nearest
-from koncord.kernels.cutting import MOST_GROUPS
+from koncord.kernels.cutting import MOST_GROUPS, best_cut
 from koncord.protocol.setup import Prepare
 from koncord.protocol.wire import pack, unpack
 from koncord.session.site import Site

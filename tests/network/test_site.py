@@ -33,7 +33,7 @@ from koncord.network.sitefolder import (
     table_digest,
     told_seconds,
 )
-from koncord.privacy.budget import Budget
+from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
 from koncord.protocol.ledger import read_ledger
 from koncord.protocol.wire import pack
@@ -358,6 +358,21 @@ def test_a_site_takes_part_in_no_more_runs_than_its_owner_allows(privacy, tmp_pa
         answer(tmp_path / "north", "run-3", 1, method("consensus"), describe())
     assert sorted(path.name for path in (tmp_path / "north" / "runs").iterdir()) == ["run-1", "run-2"]
     answer(tmp_path / "north", "run-2", 1, method("consensus"), describe())
+
+
+def test_all_runs_together_cost_no_more_than_the_owner_allows(tmp_path):
+    budget = Budget(epsilon=1.0, delta=1e-6, bound=20.0)
+    place = make(tmp_path, "north", budget=budget, total_epsilon=2.0)
+    for run in ("run-1", "run-2", "run-3"):  # the cost grows with the root of the number of runs, not with the number
+        answer(tmp_path / "north", run, 1, method("consensus"), describe())
+    with pytest.raises(NotAllowed, match="together, and its owner allows 2"):
+        answer(tmp_path / "north", "run-4", 1, method("consensus"), describe())
+    assert epsilon_of_runs([1.0] * 3, 1e-6) <= 2.0 < epsilon_of_runs([1.0] * 4, 1e-6)
+    assert SiteFolder.load(place.folder).policy.total_epsilon == 2.0
+    with pytest.raises(NotAllowed, match="no longer be limited to epsilon 2 together"):
+        make(tmp_path, "north", budget=budget, may_weaken=False)
+    with pytest.raises(ValueError, match="'total_epsilon' of SitePolicy goes with a budget"):
+        SitePolicy(total_epsilon=1.0)
 
 
 def test_runs_that_an_older_version_counted_still_count(tmp_path):

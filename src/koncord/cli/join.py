@@ -58,6 +58,7 @@ examples:
   koncord join --invite north.invite --data visits.csv
   koncord join --invite north.invite --data visits.csv --methods consensus,kfed --max-runs 10
   koncord join --invite north.invite --data visits.csv --epsilon 2 --delta 1e-6 --bound 10 --max-runs 3
+  koncord join --invite north.invite --data visits.csv --epsilon 1 --delta 1e-6 --bound 10 --total-epsilon 4
   koncord join --invite north.invite --data visits.csv --dry-run --aggregator consensus
 """
 
@@ -111,7 +112,13 @@ def add_parser(subparsers: Any) -> None:
     group.add_argument(
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
     )
-    add_privacy_options(parser)
+    budget = add_privacy_options(parser)
+    budget.add_argument(
+        "--total-epsilon",
+        metavar="E",
+        type=float,
+        help="most that all runs may cost together, at --delta; no run is begun beyond it (default: no limit)",
+    )
     add_table_options(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)

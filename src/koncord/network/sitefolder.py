@@ -28,7 +28,7 @@ from koncord.errors import DisclosureRefused, KoncordError, MessageError, NotAll
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.method import from_text, usual_methods
 from koncord.network.places import Invitation
-from koncord.privacy.budget import Budget
+from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.protocol.wire import unpack
@@ -178,6 +178,7 @@ class SiteFolder:
                 methods=None if methods is None else tuple(methods),
                 max_rounds=content.get("max_rounds"),
                 max_runs=content.get("max_runs"),
+                total_epsilon=content.get("total_epsilon"),
                 changed=content.get("changed", SitePolicy.changed),
                 allows_disclosure=content["allows_disclosure"],
             ),
@@ -234,6 +235,8 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
         yield f"runs would no longer be limited to {old.max_runs}"
     elif old.max_runs is not None and new.max_runs is not None and new.max_runs > old.max_runs:
         yield f"runs would be limited to {new.max_runs} instead of {old.max_runs}"
+    if old.total_epsilon is not None and (new.total_epsilon is None or new.total_epsilon > old.total_epsilon):
+        yield f"all runs would no longer be limited to epsilon {old.total_epsilon:g} together"
     if new.allows_disclosure and not old.allows_disclosure:
         yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"
     more = newly(before, after, with_rows=False)
@@ -349,10 +352,28 @@ def note_run(place: SiteFolder, run: str) -> None:
                 f"site {place.name!r} has taken part in {len(noted)} runs; its owner allows no more than "
                 f"{max_runs} (--max-runs)."
             )
+        check_total(place, noted)
         own.mkdir(exist_ok=True)  # before it is noted: a site killed in between goes on
         file.write(f"{run}\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def check_total(place: SiteFolder, noted: Sequence[str]) -> None:
+    """`NotAllowed` if one run more would cost more, with all that were begun, than the owner allows together.
+
+    A run counts with its whole budget from its beginning on, whatever it came to.
+    """
+    budget, most = place.policy.budget, place.policy.total_epsilon
+    if budget is None or most is None:
+        return
+    spent = place.spent()
+    total = epsilon_of_runs([max(spent.get(run, 0.0), budget.epsilon) for run in (*noted, "")], budget.delta)
+    if total > most:
+        raise NotAllowed(
+            f"site {place.name!r} has taken part in {len(noted)} runs; with one more, all cost epsilon {total:.4g} "
+            f"together, and its owner allows {most:g} (--total-epsilon)."
+        )
 
 
 def write_labels(folder: Path, site: Site, last: bytes) -> None:

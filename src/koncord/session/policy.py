@@ -36,6 +36,8 @@ class SitePolicy:
         Most rounds of a run; None is as many as each aggregator has by default.
     max_runs : int, default None
         Most runs that the site takes part in; None is no limit.
+    total_epsilon : float, default None
+        Most that all runs within a budget may cost together, at the budget's delta; None is no limit.
     changed : str, default "old"
         What a joined site does while its table differs from what it answered about by too few rows: answer from the
         "old" rows, or "refuse" to take part.
@@ -48,13 +50,21 @@ class SitePolicy:
     methods: tuple[str, ...] | None = None
     max_rounds: int | None = None
     max_runs: int | None = None
+    total_epsilon: float | None = None
     changed: str = "old"
     allows_disclosure: bool = False
 
     def __post_init__(self) -> None:
-        from koncord._validation import check_count, check_option
+        from koncord._validation import check_count, check_number, check_option
 
         check_option("changed", self.changed, CHANGED, owner=self)
+        if self.total_epsilon is not None:
+            check_number("total_epsilon", self.total_epsilon, owner=self, least=0, above=True)
+            if self.budget is None or self.budget.epsilon > self.total_epsilon:
+                raise ValueError(
+                    "'total_epsilon' of SitePolicy goes with a budget of at most as much a run; got "
+                    f"{self.total_epsilon:g} and {'none' if self.budget is None else f'{self.budget.epsilon:g}'}."
+                )
         for name in ("min_report", "max_rounds", "max_runs"):
             if name == "min_report" or getattr(self, name) is not None:
                 object.__setattr__(self, name, check_count(name, getattr(self, name), owner=self))

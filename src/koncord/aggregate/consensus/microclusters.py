@@ -45,6 +45,12 @@ class MicroClusters:
         inside: FloatArray = self.scatters / self.counts
         return inside
 
+    def moments(self) -> tuple[int, FloatArray, FloatArray]:
+        """Count, means and summed squared deviations by column of all rows."""
+        count = int(self.counts.sum())
+        means = self.counts @ self.means / max(count, 1)
+        return count, means, self.spread + self.counts @ (self.means - means) ** 2
+
     def covariance_inside(self) -> FloatArray:
         """Covariance (n_features, n_features) of the rows about the mean of their micro-cluster."""
         known = self.axes.T @ self.axes
