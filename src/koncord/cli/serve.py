@@ -70,7 +70,7 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def add_folder_option(parser: argparse.ArgumentParser) -> None:
+def add_folder_option(parser: Any) -> None:
     parser.add_argument(
         "--folder",
         metavar="DIR",
