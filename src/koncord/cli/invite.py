@@ -62,6 +62,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     require("flower", "koncord invite")
+    from koncord.network.flower.control import register
     from koncord.network.places import INSECURE, Coordinator, Invitation, RegisteredSite, check_site_name, now
     from koncord.network.processes import say
 
@@ -168,19 +169,6 @@ def keys(place: "Coordinator", request: "Request | None") -> tuple[str, str]:
         return "", ""
     private, public = site_key()
     return public.decode(), private.decode()
-
-
-def register(place: "Coordinator", site: str, public: str) -> int:
-    """Flower's number of a new key."""
-    from tempfile import TemporaryDirectory
-
-    from koncord.network.flower.programs import SUPERLINK, call
-
-    with TemporaryDirectory() as folder:
-        key = Path(folder) / "key.pub"
-        key.write_text(public, encoding="ascii")
-        answer = call(place.flower_home, "supernode", "register", str(key), SUPERLINK, "--name", site)
-    return int(answer["node-id"])
 
 
 def check_running(place: "Coordinator") -> None:

@@ -29,6 +29,7 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.serve import add_log_option, begin_log
 from koncord.estimate.registry import ESTIMATORS
 from koncord.session.policy import SitePolicy
 
@@ -133,12 +134,14 @@ def add_parser(subparsers: Any) -> None:
     add_table_options(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
-    parser.set_defaults(run=run, **dict.fromkeys(REHEARSED))
+    add_log_option(parser)
+    parser.set_defaults(run=run, command=NAME, **dict.fromkeys(REHEARSED))
 
 
 def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
+    begin_log(args)
     terms = terms_of(args)
     check_floor(args)
     check_methods(args)

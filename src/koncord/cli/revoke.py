@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     from koncord._text import shortened
     from koncord.network.places import Coordinator, now
     from koncord.network.processes import say
-    from koncord.network.serving import is_running, unregister
+    from koncord.network.serving import is_running, take_key
 
     place = Coordinator.load(args.folder)
     site = place.find_site(args.name)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
     place.write_site(gone)  # first: a run that goes on looks here
     if gone.node is not None:
         if is_running(place):
-            unregister(place, gone)
+            take_key(place, gone)
         else:
             say("the coordinator is not running: koncord serve takes the key from Flower when it starts")
     shown = {"site": gone.name, "revoked": gone.revoked, "fingerprint": gone.fingerprint, "reason": gone.reason}

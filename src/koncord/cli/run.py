@@ -22,7 +22,7 @@ from koncord.cli.options import (
     names,
 )
 from koncord.cli.output import as_json
-from koncord.cli.serve import add_folder_option
+from koncord.cli.serve import add_folder_option, add_log_option, begin_log
 from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ def add_parser(subparsers: Any) -> None:
         help="with --resume: leave this site out from now on; may be given again",
     )
     group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.set_defaults(run=run)
+    add_log_option(group)
+    parser.set_defaults(run=run, command=NAME)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -176,6 +177,7 @@ def run(args: argparse.Namespace) -> None:
                 f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
             )
     require("flower", "koncord run")
+    begin_log(args)
     from koncord.cli.invite import check_running
     from koncord.errors import ColumnsDiffer, KoncordError
     from koncord.network.places import INSECURE, Coordinator

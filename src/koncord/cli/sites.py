@@ -1,6 +1,7 @@
 """``koncord sites``: the sites of a coordinator, and how each is."""
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
@@ -8,10 +9,7 @@ from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from koncord.network.places import Coordinator, RegisteredSite
-    from koncord.network.serving import Connection
+    from koncord.network.places import Coordinator
 
 NAME = "sites"
 SUMMARY = "the sites of a coordinator, and how each is"
@@ -55,38 +53,11 @@ def run(args: argparse.Namespace) -> None:
         print(text_table(COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in COLUMNS) for row in rows]))
 
 
-COLUMNS = ("site", "state", "last seen", "version", "key made", "fingerprint")
+COLUMNS = ("name", "state", "last seen", "version", "key made", "fingerprint")
 
 
 def rows_of(place: "Coordinator") -> list[dict[str, Any]]:
     """One record a site."""
-    from koncord.network.serving import connections
+    from koncord.network.overview import sites_of
 
-    known = connections(place)
-    return [row_of(place, site, known) for site in place.registered()]
-
-
-def row_of(place: "Coordinator", site: "RegisteredSite", known: "Mapping[int, Connection] | None") -> dict[str, Any]:
-    answered, version = place.seen(site.name)
-    connection = None if known is None or site.node is None else known.get(site.node)
-    return {
-        "site": site.name,
-        "state": state_of(site, connection),
-        "last_seen": max(answered, "" if connection is None else connection.last_seen) or "never",
-        "last_answer": answered,
-        "version": version or "not known",
-        "fingerprint": site.fingerprint,
-        "key_made": "" if not site.public else "at the site" if site.has_own_key else "by the coordinator",
-        "invited": site.invited,
-        "revoked": site.revoked,
-        "reason": site.reason,
-    }
-
-
-def state_of(site: "RegisteredSite", connection: "Connection | None") -> str:
-    """How a site is, in a word or a few."""
-    if site.revoked is not None:
-        return "revoked"
-    if connection is None:
-        return "not known"
-    return connection.state
+    return [asdict(site) for site in sites_of(place)]

@@ -3,24 +3,25 @@
 import signal
 import socket
 import ssl
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any
 
 from koncord.errors import KoncordError
 from koncord.network.certificates import announced, write_authority
-from koncord.network.flower.programs import SUPERLINK, call, environment, superlink_command, write_connection
-from koncord.network.places import Coordinator, RegisteredSite, now
+from koncord.network.flower import control
+from koncord.network.flower.programs import environment, superlink_command, write_connection
+from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.processes import Program, say, wait_until
 from koncord.network.proxy import ANNOUNCED_AT, nginx, write_config
 
+NGINX = "nginx"
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
 LARGEST_ANNOUNCEMENT = 1 << 14  # bytes
@@ -50,7 +51,9 @@ class Serving:
                     raise KoncordError(f"{program.name} has ended: {program.last_lines()} (see {program.log}).")
             if self._certificate() != shown:
                 shown = self._certificate()
-                self.programs[-1].process.send_signal(signal.SIGHUP)  # nginx reads it; calls that go on are not cut
+                for program in self.programs:
+                    if program.name == NGINX:
+                        program.process.send_signal(signal.SIGHUP)  # it reads them; calls that go on are not cut
                 say("the server's certificate was renewed, and is in use")
             time.sleep(WATCH_EVERY)
 
@@ -59,13 +62,18 @@ class Serving:
 
 
 @contextmanager
-def serving(place: Coordinator) -> Iterator[Serving]:
-    """Within the block the coordinator is up; at its end nothing that was started is left."""
+def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator[Serving]:
+    """Within the block the coordinator is up; at its end nothing that was started is left.
+
+    `page` is the address and the port of the page to watch it by, or None.
+    """
     place.check_certificates()
     proxy = None if place.is_insecure else nginx_command(place)
     own = "127.0.0.1" if place.listen == "*" else place.listen
     check_free(place.internal_port, place.flower_host)
     check_free(place.port, own)
+    if page is not None:
+        check_free(page[1], page[0])
     if not place.is_insecure:
         place.internal.mkdir(mode=0o700, exist_ok=True)
         write_authority(place.internal, [])
@@ -84,8 +92,12 @@ def serving(place: Coordinator) -> Iterator[Serving]:
         wait_for(programs[-1], place.internal_port, authority, place.flower_host)
         unregister_revoked(place)
         if proxy is not None:
-            programs.append(Program("nginx", proxy, log=place.logs / "nginx.log", environment=variables))
+            programs.append(Program(NGINX, proxy, log=place.logs / "nginx.log", environment=variables))
             wait_for(programs[-1], place.port, place.authority, own)
+        if page is not None:
+            command = [sys.executable, "-m", "koncord.network.page", str(place.folder), page[0], str(page[1])]
+            programs.append(Program("page", command, log=place.logs / "page.log", environment=variables))
+            wait_for(programs[-1], page[1], None, page[0])
         yield Serving(tuple(programs), place)
     finally:
         for program in reversed(programs):
@@ -119,6 +131,9 @@ def wait_for(program: Program, port: int, authority: Path | None, host: str) -> 
 
 
 def is_running(place: Coordinator) -> bool:
+    """Whether koncord serve is up in this folder."""
+    if place.internal_authority is not None and not place.internal_authority.exists():
+        return False  # it never was
     return is_ready(place.internal_port, place.internal_authority, place.flower_host)
 
 
@@ -126,37 +141,14 @@ def unregister_revoked(place: Coordinator) -> None:
     """Take the keys that were revoked while Flower was not running from it."""
     for site in place.registered():
         if site.revoked is not None and site.node is not None and not site.is_unregistered:
-            unregister(place, site)
+            take_key(place, site)
 
 
-def unregister(place: Coordinator, site: RegisteredSite) -> None:
-    """Take the key of a site from Flower, which from then on refuses every call that it signs."""
-    call(place.flower_home, "supernode", "unregister", str(site.node), SUPERLINK)
+def take_key(place: Coordinator, site: RegisteredSite) -> None:
+    """Take the key of a revoked site from Flower, and note that it was done."""
+    assert site.node is not None
+    control.unregister(place, site.node)
     place.write_site(replace(site, is_unregistered=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """How a site with a key is, as Flower knows it."""
-
-    state: str  # "connected", "away" or "not seen yet"
-    last_seen: str  # ISO 8601, UTC; empty where it never was
-
-
-def connections(place: Coordinator) -> dict[int, Connection] | None:
-    """How every site is, by Flower's number; None if the coordinator does not run, or its sites have no keys."""
-    if place.is_insecure or not is_running(place):
-        return None
-    listed = call(place.flower_home, "supernode", "list", SUPERLINK)["nodes"]
-    return {int(each["node-id"]): connection_of(each) for each in listed}
-
-
-def connection_of(node: Mapping[str, Any]) -> Connection:
-    if node["status"] == "online":
-        return Connection(state="connected", last_seen=now())
-    state = "not seen yet" if node["status"] == "registered" else "away"
-    at = next((node[key] for key in ("offline-at", "online-at") if node[key] not in ("", "N/A")), "")
-    return Connection(state=state, last_seen=datetime.fromisoformat(at).isoformat(timespec="seconds") if at else "")
 
 
 def is_ready(port: int, authority: Path | None, host: str) -> bool:
