@@ -573,28 +573,61 @@ def test_bad_calls_are_refused_before_the_work(sites, run, monkeypatch):
 # --- demo ---
 
 
-def test_the_demo_finds_clusters_in_seconds_and_can_be_run_again(result, run, tmp_path, monkeypatch):
+CONTRACT = {"n_clusters", "true_clusters", "ari", "local_counts", "report"}
+
+
+def test_the_demo_finds_the_species_in_seconds_and_can_be_run_again(result, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     began = time.perf_counter()
     found = result("demo")
     assert time.perf_counter() - began < 60
-    assert found["true_clusters"] == 3
-    assert found["true_local_counts"] == [2] * 5
-    assert found["n_clusters"] == 3
-    assert 0.4 < found["ari"] < 0.7
-    assert len(found["local_counts"]) == 5
+    assert found.keys() >= CONTRACT
+    assert (found["data"], found["true_clusters"], found["true_local_counts"]) == ("penguins", 3, [2, 2, 1])
+    assert len(found["local_counts"]) == 3
+    species = found["classes"][0]
+    in_own = sum(max(row) for row in species["counts"])
+    assert in_own >= 0.97 * 342  # every cluster is one species
+    assert set(species["classes"]) == {"Adelie", "Chinstrap", "Gentoo"}
     assert found["report"] == "koncord-demo/report.html"
+    assert set(found["sent_bytes"]) == {"Biscoe", "Dream", "Torgersen"}
+    assert 0 < sum(found["sent_bytes"].values()) < 15_000  # less than the file itself
     page = Path(found["report"]).read_text()
     assert "Against the known classes" in page
-    assert f"<strong>{found['ari']:.3f}</strong>" in page
+    assert f"cluster against class is {found['ari']:.3f}" in page
     labels = contents("koncord-demo/labels")
     code, out, _ = run("demo")
     assert code == 0
-    assert f"adjusted Rand index on the held-out rows: {found['ari']:.3f}" in out
+    assert f"cluster against class is {found['ari']:.3f}" in out
+    assert f"{found['sent_bytes']['Dream']:,}" in out
     assert contents("koncord-demo/labels") == labels
-    again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 42)
+    again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 0)
     assert again["n_clusters"] == found["n_clusters"]
     assert contents("run/labels") == labels
+
+
+def test_the_demo_on_waveform_is_that_of_the_paper(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = result("demo", "--data", "waveform")
+    assert (found["n_clusters"], found["true_clusters"], found["true_local_counts"]) == (3, 3, [2] * 5)
+    assert 0.4 < found["ari"] < 0.7
+    assert 0.2 < found["pooled_kmeans_ari"] < 0.3
+    again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 42)
+    assert contents("run/labels") == contents("koncord-demo/labels")
+    assert again["n_clusters"] == 3
+
+
+def test_the_demo_of_pumps_finds_the_rare_faults(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = result("demo", "--data", "plant")
+    assert (found["true_clusters"], found["true_local_counts"]) == (5, [3, 3, 4, 3])
+    assert found["ari"] > 0.9 > 0.5 > found["pooled_kmeans_ari"]
+
+
+def test_the_demo_takes_no_other_data(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("demo", "--data", "iris")
+    assert code == 2
+    assert "invalid choice: 'iris'" in err
 
 
 def test_the_demo_does_not_replace_what_it_did_not_write(run, tmp_path, monkeypatch):

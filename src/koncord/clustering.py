@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -30,6 +31,9 @@ from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
 
+# Columns are said to be in other units where their spreads differ by more than this.
+UNEQUAL = 100.0
+
 
 class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     """Clusters of several sites whose rows stay where they are, with neither the local nor the global k known.
@@ -42,7 +46,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     aggregator : Aggregator, default None
         Phase 2: exchanges parameters and finds the global clusters. None is `Consensus()`.
     standardize : bool, default False
-        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone.
+        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. False takes the columns
+        as they are, as estimators of scikit-learn do; `koncord.fit` and the command ``koncord fit`` standardize.
     random_state : int, Generator or None, default None
         The same seed gives the same result in whatever order named sites are given.
     min_report : int, default 20
@@ -160,6 +165,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             files="in memory",
             labels_in_memory=True,
         )
+        if not self.standardize and self.privacy is None:
+            warn_of_units([scaled_rows(site, result.model) for site in link.sites.values()], result.model.columns)
         self._take(result)
         self.sites_ = list(tables)
         if any(names_in(table) for table in named.values()):
@@ -314,6 +321,22 @@ def own_count(site: Site, sent: Mapping[str, int]) -> int:
     return sent.get(site.name, 0) if site.estimate is None else site.estimate.n_components
 
 
+def warn_of_units(tables: Sequence[FloatArray], columns: Sequence[str]) -> None:
+    """Warn where one column is so much wider than another that it decides alone what is near."""
+    widths = np.mean([table.std(axis=0) for table in tables], axis=0)
+    narrow = np.where(widths > 0, widths, np.inf)
+    least, most = int(narrow.argmin()), int(widths.argmax())
+    ratio = widths[most] / narrow[least]
+    if ratio > UNEQUAL:
+        warnings.warn(
+            f"Column {columns[most]!r} varies {ratio:,.0f} times as much as column {columns[least]!r}, so it decides "
+            "nearly alone which rows are near each other. FederatedClustering(standardize=True) gives all columns "
+            "one scale, as koncord.fit does.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     """The table of every site; clients without a name are called site-1, site-2, ... in their order."""
     if isinstance(clients, Mapping):
@@ -328,6 +351,12 @@ def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         )
     if not named:
         raise ValueError("'clients' of FederatedClustering must hold at least one site; got none.")
+    for name, table in named.items():
+        if isinstance(table, str | os.PathLike):
+            raise TypeError(
+                f"'clients' of FederatedClustering must hold tables; that of site {name!r} is the name of a file, "
+                f"'{table}'. koncord.fit reads files: koncord.fit(['{table}', ...])."
+            )
     if SERVER in named:
         raise ValueError("'clients' of FederatedClustering must have names that are not empty.")
     hidden = [name for name in named if not is_showable(name)]

@@ -25,6 +25,8 @@ few sentences that are the same whatever its rows are.
 from collections.abc import Mapping
 from typing import ClassVar
 
+from koncord._installation import install_command
+
 NO_ANSWER = "could not compute an answer; its own ledger says why."
 
 
@@ -50,7 +52,9 @@ class MissingExtra(KoncordError):
     """Something needs an optional dependency that is not installed."""
 
     def __init__(self, what: str, extra: str, distribution: str = "koncord") -> None:
-        super().__init__(f"{what} needs an optional part of {distribution}: pip install '{distribution}[{extra}]'.")
+        super().__init__(
+            f"{what} needs an optional part of {distribution}, '{extra}': {install_command(distribution, extra)}"
+        )
 
 
 class MessageError(KoncordError):

@@ -33,7 +33,6 @@ from koncord.aggregate.consensus.choosing import (
     times_chance,
 )
 from koncord.aggregate.consensus.microclusters import (
-    MOST_MICRO_CLUSTERS,
     N_AXES,
     MicroClusters,
     best_cut,
@@ -44,6 +43,7 @@ from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.assign import nearest
+from koncord.kernels.cutting import MOST_GROUPS
 from koncord.protocol.setup import Prepare
 from koncord.protocol.wire import pack, unpack
 from koncord.session.site import Site
@@ -169,7 +169,7 @@ def test_micro_clusters_do_not_depend_on_the_order_of_the_rows_but_for_their_own
 def test_the_micro_clusters_of_a_client_are_bounded_however_many_rows_it_has():
     X = np.random.default_rng(0).normal(size=(20_000, 2))
     micro = micro_clusters_of(X, 20)
-    assert 150 < len(micro) <= MOST_MICRO_CLUSTERS
+    assert 150 < len(micro) <= MOST_GROUPS
     assert micro.counts.sum() == 20_000
 
 

@@ -64,6 +64,9 @@ def invitation(name):
     return Invitation(site=name, address="localhost:1", authority="ca", key="secret")
 
 
+ALL = ("afcl", "consensus", "fedgem", "fedkmeans", "kfed", "spahm")
+
+
 def make(folder, name, X=None, **options):
     own = {option: options.pop(option) for option in ("ledgers", "may_weaken") if option in options}
     policy = SitePolicy(**{"min_report": 1, "allows_disclosure": True, **options})
@@ -95,7 +98,7 @@ class OnDisk(PackedLink):
 @pytest.mark.parametrize("name", METHODS)
 def test_sites_on_disk_give_the_model_of_sites_in_memory(name, tmp_path):
     for site in NAMES:
-        make(tmp_path, site)
+        make(tmp_path, site, methods=ALL)
     aggregator = METHODS[name]
     ours = run_federation(OnDisk(tmp_path, aggregator), aggregator, seed=1, standardize=True, settings={})
     estimator, policy = estimator_named(**ESTIMATOR), SitePolicy(min_report=1)
@@ -168,7 +171,7 @@ def test_the_name_of_a_run_never_leaves_its_folder(run, tmp_path):
 
 
 def test_a_table_or_a_method_that_changed_in_the_middle_of_a_run_is_noticed(tmp_path):
-    make(tmp_path, "north")
+    make(tmp_path, "north", methods=ALL)
     first = answer(tmp_path / "north", "run-1", 1, method("kfed"), describe())
     assert answer(tmp_path / "north", "run-1", 1, method("kfed"), describe()) == first
     with pytest.raises(CheckpointError, match="began this run with another method"):
@@ -192,7 +195,8 @@ def told(aggregator, **estimator):
         (koncord.FedKMeans(2, n_rounds=11), {}, "11 rounds of fedkmeans; its owner allows 10"),
         (koncord.Consensus(n_rounds=10_000), {}, "10001 rounds of consensus; its owner allows 1"),
         (koncord.FedKMeans(2, n_rounds=3), {"max_rounds": 2}, "3 rounds of fedkmeans; its owner allows 2"),
-        (koncord.FFCM(2), {"allows_disclosure": False}, "asked for ffcm; its owner allows consensus, fedgem, "),
+        (koncord.FFCM(2), {"allows_disclosure": False}, "asked for ffcm; its owner allows consensus, fedkm"),
+        (koncord.FedGEM(), {}, "asked for fedgem; its owner allows afcl, consensus, fedkmeans, kfed, spahm "),
         (koncord.KFed(2), {"methods": ["consensus"]}, "asked for kfed; its owner allows consensus "),
     ],
 )
@@ -210,7 +214,7 @@ def test_a_method_or_rounds_beyond_what_the_owner_allows_are_refused_and_noted(a
     [
         (koncord.FedKMeans(2, n_rounds=11), {"max_rounds": 11}),
         (koncord.FFCM(2, max_rounds=3), {"methods": ["ffcm"]}),
-        (koncord.FedGEM(n_rounds=2), {}),
+        (koncord.FedGEM(n_rounds=2), {"methods": ["fedgem"]}),
         (koncord.Consensus(10), {}),
     ],
 )

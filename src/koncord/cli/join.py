@@ -27,7 +27,7 @@ from koncord.cli.options import (
 )
 from koncord.cli.output import as_json
 from koncord.estimate.registry import ESTIMATORS
-from koncord.session.policy import SitePolicy
+from koncord.session.policy import CHANGED, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -40,10 +40,11 @@ Connect to the coordinator of an invitation and answer what its federations ask 
 What a site needs to go on after a restart is kept in its state folder, with a ledger of every message that left and,
 after a run, the cluster of every row (runs/RUN/labels.csv). While the coordinator is away, it tries again.
 
-Nothing leaves that stands for fewer than --min-report rows. A site takes part in --methods, answers no more rounds and
-messages than each of them has, and at most --max-runs runs. With a privacy budget, all that leaves in a run is noisy as
-well; the budget is this site's own, the other sites may have others or none, and every run spends it anew. Limits that
-a state folder was joined with are kept: weaker ones need --weaken.
+Nothing leaves that stands for fewer than --min-report rows, nor does any combination of what left, in all runs over the
+table. fedgem and ffcm send soft sums, for which that does not hold: a site takes part in them only if --methods names
+them. It answers no more rounds and messages than a method has, and at most --max-runs runs. With a privacy budget, all
+that leaves in a run is noisy as well; the budget is this site's own, the other sites may have others or none, and every
+run spends it anew. Limits that a state folder was joined with are kept: weaker ones need --weaken.
 
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field. Options of estimator and aggregator are for that: in a run, the coordinator chooses them.
@@ -87,8 +88,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="A,B",
         type=names,
         action="extend",
-        help="aggregators it takes part in (default: those of koncord that send no rows and have few rounds, all but "
-        "ffcm); one of another package, or an estimator of one, is used only if it is named here",
+        help="aggregators it takes part in (default: those of koncord whose answers the joint partition covers: "
+        "consensus, fedkmeans, kfed, spahm); one of another package, or an estimator of one, is used only if it is "
+        "named here",
     )
     group.add_argument(
         "--max-rounds",
@@ -98,6 +100,13 @@ def add_parser(subparsers: Any) -> None:
     )
     group.add_argument(
         "--max-runs", metavar="N", type=at_least_one, help="most runs, with or without a budget (default: no limit)"
+    )
+    group.add_argument(
+        "--changed",
+        choices=CHANGED,
+        default=SitePolicy.changed,
+        help="while the table differs by fewer than --min-report rows from what was answered about: answer from the "
+        "old rows, or refuse to join (default: %(default)s)",
     )
     group.add_argument(
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
@@ -191,6 +200,13 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", pol
             f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
             f"What leaves is listed in {place.ledger}"
         )
+        _, change = place.change_of(table.X)
+        if change.is_held_back:
+            say(
+                f"answers from older rows: {counted(change.n_added, 'row')} of the table came and "
+                f"{counted(change.n_removed, 'row')} went since it was answered about, and of these "
+                f"{change.n_waiting} wait and {change.n_stale} stay until {policy.min_report} of a kind changed"
+            )
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
         if policy.budget is not None:

@@ -67,10 +67,10 @@ def check_not_outside(registry: Registry, name: str, allowed: Collection[str]) -
 
 
 def usual_methods(*, with_rows: bool) -> tuple[str, ...]:
-    """What a site takes part in unless its owner names other methods: few rounds, and rows only if they may leave.
+    """What a site takes part in unless its owner names other methods: what its joint partition covers, in few rounds.
 
-    Never what an installed package adds.
+    And what sends rows, if they may leave. Never what an installed package adds.
     """
     kinds = [aggregator_named(name) for name in AGGREGATORS.own]
-    few = [kind.name for kind in kinds if not sends_rows(kind) and kind().most_rounds() <= MOST_ROUNDS]
+    few = [kind.name for kind in kinds if kind.sums_over_cells and kind().most_rounds() <= MOST_ROUNDS]
     return tuple(sorted([*few, *(kind.name for kind in kinds if with_rows and sends_rows(kind))]))

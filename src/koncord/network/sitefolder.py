@@ -1,7 +1,8 @@
 """A site's own disk: its copy of the table, what it remembers of every run, and what it answers from it.
 
-The state folder holds ``table.npy``, ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from
-the invitation, and for every run ``runs/RUN/``: what the site needs to go on, and at the end ``labels.csv`` and
+The state folder holds ``table.npy``, ``answered`` and ``partition`` (the rows that are answered about, and what was
+answered of them), ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from the invitation, and
+for every run ``runs/RUN/``: what the site needs to go on, and at the end ``labels.csv`` and
 ``model.koncord``. ``NAME.ledger.jsonl`` lists every message that left and every refusal, ``runs.txt`` the runs that
 the site took part in. Nobody else may enter the folder.
 """
@@ -35,6 +36,7 @@ from koncord.runs.assignments import as_csv, assign
 from koncord.session.checkpoint import SiteMemory
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
+from koncord.session.versions import Change, Kept, first_version, keep_version, next_version, read_version
 from koncord.types import FloatArray
 
 RUNS = "runs.txt"
@@ -97,6 +99,19 @@ class SiteFolder:
         )
         if not may_weaken and (folder / "site.json").exists():
             check_no_weaker(cls.load(folder), made)
+        n_answered, change = made.change_of(X)
+        if not n_answered:
+            raise NotAllowed(
+                f"No row of this table may be answered about after what was answered from the state folder '{folder}' "
+                "before: too few came, or they went before. Join with another --state, which knows nothing of that."
+            )
+        if change.is_held_back and policy.changed == "refuse":
+            raise NotAllowed(
+                f"The table has {change.n_added} rows more and {change.n_removed} fewer than what was answered from "
+                f"the state folder '{folder}' before, too few of a kind to be answered about (--min-report "
+                f"{policy.min_report}). Its owner wants no answers from older rows (--changed refuse); --changed old "
+                "gives them."
+            )
         folder.mkdir(mode=0o700, exist_ok=True)
         if ledgers is not None:
             ledgers.mkdir(exist_ok=True)
@@ -108,8 +123,44 @@ class SiteFolder:
         write_atomic(folder / "ca.crt", invitation.authority.encode(), private=True)
         with atomic_file(folder / "table.npy", private=True) as file:
             np.save(file, X, allow_pickle=False)
+        made.keep_version(X)
         write_atomic(folder / "site.json", json.dumps(made.content(), indent=1).encode(), private=True)
         return made
+
+    @property
+    def keeps_partition(self) -> bool:
+        """Whether answers are sums over a joint partition: with a floor, and without a budget."""
+        return self.policy.min_report > 1 and self.policy.budget is None
+
+    def change_of(self, X: FloatArray) -> tuple[int, Change]:
+        """How many rows are answered about if the table is X, and by how much it differs from what was before."""
+        kept = read_version(self.folder) if self.keeps_partition else None
+        if kept is None or not kept.is_answered:
+            return len(X), Change()
+        self._check_columns(kept)
+        version, change = next_version(kept.now(), X, self.policy.min_report)
+        return len(version.X), change
+
+    def keep_version(self, X: FloatArray) -> None:
+        """Write which rows the site answers about, now that its table is X; nothing if they stay the same."""
+        if not self.keeps_partition:
+            return
+        kept, least = read_version(self.folder), self.policy.min_report
+        if kept is None or not kept.is_answered:
+            keep_version(self.folder, first_version(X, least), self.columns, is_answered=False)
+            return
+        self._check_columns(kept)
+        version, change = next_version(kept.now(), X, least)
+        if change.n_added > change.n_waiting or change.n_removed > change.n_stale:
+            keep_version(self.folder, version, self.columns, is_answered=True)
+
+    def _check_columns(self, kept: Kept) -> None:
+        if kept.columns != self.columns:
+            raise NotAllowed(
+                f"The table has other columns than the one that was answered from the state folder '{self.folder}' "
+                f"before ({', '.join(kept.columns)}). Join with these; or with another --state, which knows nothing of "
+                "what was answered from this one."
+            )
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -127,6 +178,7 @@ class SiteFolder:
                 methods=None if methods is None else tuple(methods),
                 max_rounds=content.get("max_rounds"),
                 max_runs=content.get("max_runs"),
+                changed=content.get("changed", SitePolicy.changed),
                 allows_disclosure=content["allows_disclosure"],
             ),
         )
@@ -218,6 +270,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
         note_run(place, run)
     with locked(own / "lock"), one_thread():
         with noting_refusal(ledger):
+            kept = read_version(folder) if place.keeps_partition else None
             site = Site(
                 place.name,
                 np.load(folder / "table.npy", allow_pickle=False),
@@ -226,8 +279,10 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
                 aggregator=aggregator,
                 policy=place.policy,
                 ledger=ledger,
+                partition=None if kept is None else kept.partition(place.policy.min_report),
             )
-            identity = {"table": place.digest, "method": method, "min_report": place.policy.min_report}
+            table = place.digest if kept is None else kept.digest
+            identity = {"table": table, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
         if site.guard.is_over and not (own / "labels.csv").exists():

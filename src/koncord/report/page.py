@@ -17,6 +17,7 @@ from koncord._words import counted
 from koncord.aggregate.confidence import ClusterConfidence
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
+from koncord.report import demonstration
 from koncord.report.cells import Apart, Bar, Cell, Chip, Shade, Strong, TableView, numeric, words
 from koncord.report.choice import choice
 from koncord.report.conditions import (
@@ -256,8 +257,15 @@ def truth(model: GlobalModel, record: RunRecord) -> View:
     known = record.truth
     if known is None:
         return {}
-    rows = counted(known.rows, "row")
-    return {"n_classes": known.n_clusters, "n_clusters": model.n_clusters, "rows": rows, "ari": known.ari}
+    tables = [
+        TableView(
+            caption=f"Rows of each cluster by {crossing.what}",
+            columns=[*words("cluster"), *numeric(*crossing.classes), *words("mostly")],
+            rows=[[Chip(cluster), *row[1:]] for cluster, row in enumerate(demonstration.crossing_rows(crossing))],
+        )
+        for crossing in known.crossings
+    ]
+    return {"sentences": demonstration.about_agreement(model, known), "tables": tables}
 
 
 # --- who holds what ---

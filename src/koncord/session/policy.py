@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from koncord.privacy.budget import Budget
 
 
+CHANGED = ("old", "refuse")
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots, the class has its defaults as attributes
 class SitePolicy:
     """What the owner of a site lets leave it.
@@ -27,11 +30,15 @@ class SitePolicy:
         What everything that the site sends in one run keeps to. With one, phase 1 is left out and the run is not
         repeated by its seed (see docs/privacy.md).
     methods : tuple of str, default None
-        Aggregators that the site takes part in, by name; None are those that send no rows and have few rounds.
+        Aggregators that the site takes part in, by name; None are those whose answers the joint partition of the
+        site covers, in few rounds: consensus, fedkmeans, kfed and spahm.
     max_rounds : int, default None
         Most rounds of a run; None is as many as each aggregator has by default.
     max_runs : int, default None
         Most runs that the site takes part in; None is no limit.
+    changed : str, default "old"
+        What a joined site does while its table differs from what it answered about by too few rows: answer from the
+        "old" rows, or "refuse" to take part.
     allows_disclosure : bool, default False
         Whether rows themselves may leave, by an aggregator that sends them.
     """
@@ -41,11 +48,13 @@ class SitePolicy:
     methods: tuple[str, ...] | None = None
     max_rounds: int | None = None
     max_runs: int | None = None
+    changed: str = "old"
     allows_disclosure: bool = False
 
     def __post_init__(self) -> None:
-        from koncord._validation import check_count
+        from koncord._validation import check_count, check_option
 
+        check_option("changed", self.changed, CHANGED, owner=self)
         for name in ("min_report", "max_rounds", "max_runs"):
             if name == "min_report" or getattr(self, name) is not None:
                 object.__setattr__(self, name, check_count(name, getattr(self, name), owner=self))

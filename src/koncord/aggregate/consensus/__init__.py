@@ -21,9 +21,7 @@ from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabil
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
-    groups_of,
     labelled_micro_clusters,
-    labels_of,
     nothing,
     stacked,
 )
@@ -33,6 +31,7 @@ from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
 from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.cutting import groups_of, labels_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
@@ -84,7 +83,9 @@ def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters
     least = max(down.min_report, local.min_report)
     if len(local.X) < least:
         return None, nothing(local.X.shape[1])
-    labels = labels_of(groups_of(local.X, least, rows=local.rows), len(local.X))
+    labels = labels_of(
+        groups_of(local.X, least, is_safe=None if local.rows is None else local.rows.safe_cuts), len(local.X)
+    )
     groups = local.grouped(labels, least)
     return None, labelled_micro_clusters(groups.X, groups.labels)
 

@@ -28,9 +28,10 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
-from koncord.aggregate.consensus.microclusters import MicroClusters, groups_of, micro_clusters_by, rescaled, taken
+from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_by, rescaled, taken
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.cutting import groups_of
 from koncord.kernels.lloyd import kmeans, lloyd
 from koncord.types import FloatArray, IntArray
 
