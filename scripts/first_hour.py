@@ -53,8 +53,8 @@ def main() -> int:
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, a load of {load} (1, 5 and 15 minutes)"
     opening = (
         "# The first hour\n\nFrom a clean clone and an empty environment to two sites over a network: "
-        f"**{in_all / 60:.1f} minutes** of commands, on {datetime.now(UTC):%Y-%m-%d} with {machine}. Packages came from "
-        "a cache. `python scripts/first_hour.py` writes this page.\n\n"
+        f"**{in_all / 60:.1f} minutes** of commands, on {datetime.now(UTC):%Y-%m-%d} with {machine}. Packages came "
+        "from a cache. `python scripts/first_hour.py` writes this page.\n\n"
     )
     PAGE.write_text(opening + "\n".join(lines), encoding="utf-8")
     return 0
