@@ -162,7 +162,8 @@ def budget_of(args: argparse.Namespace) -> "Budget | None":
 
 def site_policy_of(args: argparse.Namespace) -> SitePolicy:
     """What may leave a site, as the options say."""
-    limits = {name: getattr(args, name) for name in ("max_rounds", "max_runs") if hasattr(args, name)}
+    names = ("max_rounds", "max_runs", "total_epsilon", "changed")
+    limits = {name: getattr(args, name) for name in names if hasattr(args, name)}
     methods = getattr(args, "methods", None)
     return SitePolicy(
         min_report=args.min_report,

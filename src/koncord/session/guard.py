@@ -6,19 +6,28 @@ message that does not fit is refused before anything is computed with it.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from koncord.aggregate.base import Aggregator, as_instance
 from koncord.errors import BadReply, MessageError
 from koncord.protocol import setup
 from koncord.protocol.schema import Sizes
 from koncord.protocol.wire import settled_by, unpack, wire_name
+from koncord.types import FloatArray
 
 # Times that a site answers Describe, and Prepare, in one run: more than once only because a reply was lost.
 MOST_REPEATS = 10
 # Questions of one run that a site refuses, or fails to answer, before it answers no more: each tells the server that
 # much. A server that keeps to the protocol is refused none.
 MOST_REFUSALS = 10
+
+
+@runtime_checkable
+class AddsUp(Protocol):
+    """A reply that describes all rows of a client, and so has the moments of these."""
+
+    def moments(self) -> tuple[int, FloatArray, FloatArray]:
+        """Count, means and summed squared deviations (n_features,) on the agreed scale."""
 
 
 class ReplyGuard:
@@ -32,6 +41,8 @@ class ReplyGuard:
         self.replies = dict(setup.REPLIES)
         self.agreed: Sizes = {}
         self.said: dict[str, Sizes] = {}
+        self.moments: dict[str, setup.Moments] = {}
+        self.prepare: setup.Prepare | None = None
 
     def expect(self, replies: Mapping[type[Any], type[Any]]) -> None:
         """From now on take these replies, each to its message: those of the aggregator that is run."""
@@ -45,16 +56,28 @@ class ReplyGuard:
             reply, replied = unpack(data, (self.replies[type(asked)],), sizes)
             if replied != round_:
                 raise MessageError(f"a reply of round {replied} came where round {round_} was asked.")
+            self._check_adds_up(client, reply)
         except MessageError as error:
             raise BadReply(client, str(error)) from error
         self._remember(client, asked, settles, reply)
         return reply
 
+    def _check_adds_up(self, client: str, reply: Any) -> None:
+        """`MessageError` if a reply that describes all rows of a client is not of the rows that its moments are of."""
+        moments, prepare = self.moments.get(client), self.prepare
+        if not isinstance(reply, AddsUp) or moments is None or prepare is None or moments.epsilon is not None:
+            return
+        reason = setup.why_not_same_rows(reply.moments(), moments, prepare)
+        if reason is not None:
+            raise MessageError(f"what it sent of its rows does not add up to its own moments: {reason}.")
+
     def _remember(self, client: str, asked: Any, settles: Sizes, reply: Any) -> None:
         if isinstance(reply, setup.Moments):
+            self.moments[client] = reply
             self.said.setdefault(client, {})["rows"] = reply.count
         elif isinstance(reply, setup.Prepared):
             self.agreed |= settles
+            self.prepare = asked
             self.said.setdefault(client, {})["local_k"] = reply.local_k
 
 
