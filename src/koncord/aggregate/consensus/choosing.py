@@ -32,7 +32,7 @@ from koncord.aggregate.consensus.microclusters import MicroClusters, groups_of, 
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.lloyd import kmeans, lloyd
-from koncord.types import FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray
 
 # Up to here every K is looked at; beyond, steps of a twentieth.
 EVERY_K, STEP = 30, 1.05
@@ -195,13 +195,23 @@ def look_at(
         labels=found,
         null=null,
         candidates=tuple(
-            with_apart(each, shapes.apart(found[each.hierarchy, each.n_clusters])) for each in null.compared(values)
+            with_apart(
+                each,
+                shapes.apart(found[each.hierarchy, each.n_clusters]),
+                np.bincount(found[each.hierarchy, each.n_clusters]) == 1,
+            )
+            for each in null.compared(values)
         ),
     )
 
 
-def with_apart(candidate: Candidate, distances: FloatArray) -> Candidate:
-    gained = np.clip(distances - APART, -MOST_LOST, MOST_GAINED).sum() / MOST_GAINED
+def with_apart(candidate: Candidate, distances: FloatArray, is_single: BoolArray) -> Candidate:
+    """The candidate with what d' says of its clusters.
+
+    A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
+    """
+    most = np.where(is_single, 0.0, MOST_GAINED)
+    gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
     return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
 
 

@@ -1,9 +1,10 @@
 """Micro-clusters: how a client describes its rows to the server, as micro-clusters of at least a given number of rows.
 
 A micro-cluster is count, mean and scatter of some rows (the clustering feature of BIRCH; Zhang, Ramakrishnan and Livny,
-1996). The rows are cut in two along their longest axis, where the cut lowers the squared error most and leaves enough
-rows on either side; the group whose cut lowers it most is next. So micro-clusters hold between the floor and twice as
-many rows, unless a client has so many rows that `MOST_MICRO_CLUSTERS` such groups do not hold them.
+1996). The rows are cut in two across their longest axis, or across a column with more than one peak, where the cut
+lowers the squared error most and leaves enough rows on either side; the group whose cut lowers it most is next. So
+micro-clusters hold between the floor and twice as many rows, unless a client has so many rows that
+`MOST_MICRO_CLUSTERS` such groups do not hold them.
 
 Beside its micro-clusters a client sends one covariance, that of all its rows about the mean of their micro-cluster.
 """
@@ -22,6 +23,12 @@ from koncord.types import FloatArray, IntArray
 MOST_MICRO_CLUSTERS = 200
 # Directions in which the covariance inside micro-clusters is told; along the others the sums by column stand for it.
 N_AXES = 16
+# The best cut of a density with a single peak leaves at least a quarter of its variance; a little less by chance.
+MOST_OF_A_PEAK = 0.78
+# Added to the share of a column's variance that a cut leaves, so that no column outweighs all others.
+LEAST_LEFT = 0.1
+# Rows of a large group from which the axis of its cut is found.
+ROWS_FOR_AXIS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,24 +112,49 @@ def groups_of(X: FloatArray, min_rows: int, most: int = MOST_MICRO_CLUSTERS) -> 
 
 
 def best_cut(X: FloatArray, rows: IntArray, min_rows: int) -> Cut | None:
-    """The cut across the longest axis of the rows that lowers their squared error most, with enough on either side.
+    """The cut that lowers the squared error of the rows most, with enough on either side.
 
+    It goes across the longest axis of the rows, or across a column that it splits better than it could a single peak.
     None where there are too few rows, or where all of them are equal.
     """
     n = len(rows)
     if n < 2 * min_rows:
         return None
     centred = X[rows] - X[rows].mean(axis=0)
-    axis = np.linalg.eigh(centred.T @ centred)[1][:, -1]
-    along = centred @ (axis * np.sign(axis[np.abs(axis).argmax()]))
+    along = centred @ cutting_axis(X[rows[:: max(n // ROWS_FOR_AXIS, 1)]], min_rows)
     order = np.argsort(along, kind="stable")
-    below = np.cumsum(along[order])
+    gain, at = largest_gains(along[order][:, None], min_rows)
+    return Cut(float(gain[0]), rows[order], int(at[0])) if gain[0] > 0 else None
+
+
+def cutting_axis(X: FloatArray, min_rows: int) -> FloatArray:
+    """The direction to cut rows (n, d) across: their longest axis, or a column of which the cut explains more.
+
+    A column that tells nothing is as long as one that tells clusters apart, where columns are standardized. So a
+    column is cut where that lowers its own variance by more than it could that of a single peak; and the more, the
+    more of it is explained.
+    """
+    centred = X - X.mean(axis=0)
+    longest = np.linalg.eigh(centred.T @ centred)[1][:, -1]
+    axes = np.column_stack([longest * np.sign(longest[np.abs(longest).argmax()]), np.eye(len(longest))])
+    along = np.sort(centred @ axes, axis=0)
+    gains = largest_gains(along, min(min_rows, len(along) // 2))[0]
+    total = (along**2).sum(axis=0)
+    explained = np.divide(gains, total, out=np.zeros(len(gains)), where=total > 0)
+    is_peak = explained <= MOST_OF_A_PEAK
+    is_peak[0] = False  # the longest axis is always a candidate
+    best = int(np.where(is_peak, -1.0, gains / (1 - explained + LEAST_LEFT)).argmax())
+    axis: FloatArray = axes[:, best]
+    return axis
+
+
+def largest_gains(along: FloatArray, min_rows: int) -> tuple[FloatArray, IntArray]:
+    """By how much the best cut of each sorted, centred column (n, m) lowers its squares, and the rows below it."""
+    n = len(along)
     sizes = np.arange(min_rows, n - min_rows + 1)
-    gains = below[sizes - 1] ** 2 * (1 / sizes + 1 / (n - sizes))  # the sums of both sides are equal and opposite
-    best = int(gains.argmax())
-    if not gains[best] > 0:
-        return None
-    return Cut(float(gains[best]), rows[order], int(sizes[best]))
+    below = np.cumsum(along, axis=0)[sizes - 1]
+    gains = below**2 * (1 / sizes + 1 / (n - sizes))[:, None]  # the sums of both sides are equal and opposite
+    return gains.max(axis=0), sizes[gains.argmax(axis=0)]
 
 
 def nothing(n_features: int) -> MicroClusters:
