@@ -127,7 +127,10 @@ def test_penguins_by_island_are_three_species_and_gentoo_by_sex(seed):
     sites = {island: rows[columns] for island, rows in table.groupby("island")}
     model = FederatedClustering(KnownCounts(1), standardize=True, random_state=seed).fit(sites).model_
     assert adjusted_rand_score(table.species, model.at(3).predict(table[columns])) > 0.9
-    four = model.at(4).predict(table[columns])
     gentoo = (table.species == "Gentoo").to_numpy()
-    assert adjusted_rand_score(table.sex[gentoo], four[gentoo]) > 0.6
-    assert len({*four[~gentoo]} - {*four[gentoo]}) == 2
+    by_sex = [
+        adjusted_rand_score(table.sex[gentoo], model.at(k).predict(table[columns])[gentoo]) for k in model.available
+    ]
+    # The sexes of all three species are nearly as far apart, so which of them is cut first is a matter of chance.
+    assert max(by_sex[:3]) < 0.1
+    assert by_sex[-1] > 0.6
