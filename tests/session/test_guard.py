@@ -709,7 +709,7 @@ def test_no_honest_site_is_set_aside_for_its_sums(seed, floor, standardize):
     policy = SitePolicy(min_report=floor)
     sites = [
         Site(name, own, columns, estimator=KnownCounts(1), aggregator=Consensus(floor), policy=policy)
-        for name, own in (("a", table), ("b", table[::-1] + 1))
+        for name, own in (("a", table), ("b", table[::-1] + 1), ("few", table[: int(rng.integers(1, 30))]))
     ]
     model = run_federation(
         InProcess(sites), Consensus(floor), seed=0, standardize=standardize, settings={}, min_report=floor
