@@ -693,7 +693,7 @@ def test_a_site_whose_micro_clusters_do_not_add_up_to_its_moments_is_set_aside_b
     assert model.n_clusters == 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), floor=st.sampled_from([1, 5, 20]), standardize=st.booleans())
 def test_no_honest_site_is_set_aside_for_its_sums(seed, floor, standardize):
     rng = np.random.default_rng(seed)
