@@ -9,7 +9,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --strip-extras --no-emit-find-links --no-emit-index-url
 
-.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs figures bench-phase1 bench-phase2 clean
+.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs screenshots figures bench-phase1 bench-phase2 clean
 
 demo: $(BASE) ## the main job on built-in data, with its report
 	$(BIN)/koncord demo
@@ -38,7 +38,7 @@ lowest-test: $(READY) ## the oldest versions that pyproject.toml allows
 	build/lowest/bin/python -m pytest -q -W ignore $(LOWEST)
 
 network-test: $(READY) ## a coordinator and sites as processes of their own: TLS, faults, refusals, namespaces
-	$(BIN)/pytest -m network tests/network
+	$(BIN)/pytest -m network tests/network tests/test_docs.py
 
 network-test-short: $(READY) ## the part of it that CI runs
 	$(BIN)/pytest -m network tests/network/test_short.py
@@ -79,6 +79,9 @@ bench-phase1 bench-phase2: bench-%: $(READY)
 docs: $(DOCS) ## the documentation site, build/docs/index.html: warnings are errors, every link and load is checked
 	$(BIN)/python scripts/cli_docs.py
 	$(BIN)/python scripts/build_docs.py
+
+screenshots: $(DOCS) ## the pictures of the README and the pages, with Chromium
+	$(BIN)/python scripts/screenshots.py
 
 clean:
 	rm -rf $(VENV) build dist koncord-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

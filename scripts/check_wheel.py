@@ -19,7 +19,7 @@ from time import perf_counter
 from koncord.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
 REPRODUCTION = "pip install ./reproduction"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 N_AT_ONCE = 2
@@ -119,6 +119,8 @@ def built(folder: Path, root: Path) -> Path:
     tree = folder / "tree"
     tree.mkdir(parents=True)
     for name in SOURCES:
+        if not (root / name).exists():  # setup.py
+            continue
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy
         copy(root / name, tree / name)
     call([*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(tree)])

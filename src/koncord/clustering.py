@@ -24,7 +24,8 @@ from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
 from koncord.model.globalmodel import names_in
 from koncord.privacy.budget import Budget
-from koncord.session.federation import SERVER, run, scaled_rows
+from koncord.session import growing
+from koncord.session.federation import SERVER, RunResult, run, scaled_rows
 from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
@@ -85,6 +86,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         To predict, save and share.
     record_ : RunRecord
         How the model was found: what was asked, when, how long it took, what left the sites.
+    result_ : RunResult
+        Model, record and, for a method that asks every site once, what the sites sent: `forget` and `add` need it.
     ledger_ : list of Departure
         Every message that left a site, with its size. Also `departures_`.
 
@@ -164,22 +167,86 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         )
         if not self.standardize and self.privacy is None:
             warn_of_units([scaled_rows(site, result.model) for site in link.sites.values()], result.model.columns)
-        self.model_ = result.model
-        self.record_ = result.record
-        self.ledger_ = self.departures_ = list(result.ledger)
+        self._take(result)
         self.sites_ = list(tables)
-        self.n_features_in_ = len(self.model_.columns)
         if any(names_in(table) for table in named.values()):
             self.feature_names_in_ = np.array(self.model_.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
-        self.n_clusters_ = self.model_.n_clusters
-        self.cluster_centers_ = self.model_.centers_original
         self.labels_ = [
             indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
         ]
-        sent = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [own_count(link.sites[name], sent) for name in self.sites_]
+        told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
+        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
+        return self
+
+    def _take(self, result: RunResult) -> None:
+        """Have the attributes that follow from the result of a run."""
+        self.result_ = result
+        self.model_ = result.model
+        self.record_ = result.record
+        self.ledger_ = self.departures_ = list(result.ledger)
+        self.n_features_in_ = len(self.model_.columns)
+        self.n_clusters_ = self.model_.n_clusters
+        self.cluster_centers_ = self.model_.centers_original
+
+    def forget(self, site: str) -> Self:
+        """Have the model that the other sites give, from what they sent: nobody is asked again.
+
+        It is, to the bit, the model of a run without the site on the scale that was agreed on, which stays (see
+        docs/security.md). Labels of rows are not known any more: `predict` gives them for a table.
+
+        Parameters
+        ----------
+        site : str
+            Name of a site that took part.
+
+        Returns
+        -------
+        FederatedClustering
+            The object itself, without `labels_`.
+        """
+        check_is_fitted(self)
+        at = self.sites_.index(site) if site in self.sites_ else None
+        self._take(growing.without(self.result_, site))
+        if at is not None:
+            del self.sites_[at], self.local_counts_[at]
+        if hasattr(self, "labels_"):
+            del self.labels_
+        return self
+
+    def add(self, site: str, table: Any) -> Self:
+        """Have the model that one more site gives with the others, which are not asked again.
+
+        It is, to the bit, the model of a run with the site on the scale that was agreed on before it came. Labels of
+        rows are not known any more: `predict` gives them for a table.
+
+        Parameters
+        ----------
+        site : str
+            Name of the site, of none that took part.
+        table : table (n_samples, n_features)
+            Its rows.
+
+        Returns
+        -------
+        FederatedClustering
+            The object itself, without `labels_`.
+        """
+        check_is_fitted(self)
+        named = named_clients({site: table})
+        if site in self.sites_:
+            raise ValueError(f"'site' of FederatedClustering.add must be new; {site!r} took part.")
+        estimator = ASM() if self.estimator is None else self.estimator
+        aggregator = Consensus() if self.aggregator is None else self.aggregator
+        policy = SitePolicy(min_report=self.min_report, budget=self.privacy)
+        tables = {name: as_table(name, each) for name, each in named.items()}
+        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        self._take(growing.with_late(self.result_, link, file="in memory"))
+        self.sites_.append(site)
+        self.local_counts_.append(own_count(link.sites[site], {}))
+        if hasattr(self, "labels_"):
+            del self.labels_
         return self
 
     def fit_predict(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> list[Any]:

@@ -5,7 +5,6 @@ import pytest
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.diagnostics import KCandidate, KChoice
-from koncord.report.cells import Chip
 from koncord.report.choice import best_by_k, candidates, captions, choice, figure, summary
 
 
@@ -58,7 +57,9 @@ def test_a_run_of_consensus_tells_its_choice_and_another_tells_none(n_clusters):
     model = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(sites).model_
     view = choice(model)
     assert ("one cluster" in view["summary"]) == (n_clusters == 1)
-    assert [row[0] for row in view["clusters"].rows] == [Chip(cluster) for cluster in range(n_clusters)]
+    others = [row[0] for row in view["runners_up"].rows]
+    assert others == [str(each.n_clusters) for each in model.confidence.runners_up]
+    assert str(n_clusters) not in others
     plain = FederatedClustering(KnownCounts(n_clusters), random_state=0).fit(sites).model_
     assert (choice(plain) == {}) is (not isinstance(plain.diagnostics.choice, KChoice))
 

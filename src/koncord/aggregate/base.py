@@ -16,8 +16,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from koncord._validation import name_of
+from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
+from koncord.kernels.tree import ClusterTree
 from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
 from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
@@ -78,6 +80,9 @@ class Outcome:
     excluded: Mapping[str, BoolArray] = field(default_factory=dict)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)  # for readers only: nothing depends on them
     gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
+    tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where it has them
+    confidence: Confidence | None = None  # how sure it is, where it tells
+    rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where told
 
 
 def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]) -> dict[str, IntArray]:

@@ -12,6 +12,7 @@ from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
+    from koncord.model.globalmodel import GlobalModel
 
 NAME = "predict"
 SUMMARY = "global labels for a table, by a model that fit has left"
@@ -21,13 +22,18 @@ nearest center: rows of a site that took part, or of a new one.
 
 MODEL is a model file or the folder of a run. The columns of FILE are matched by name, others are not read; those of an
 array without names are taken in order if their number fits. Rows count from 1, clusters from 0.
+
+A model holds nested answers: with --clusters it joins the clusters that are least apart, or cuts the one that falls
+apart best, until there are as many. With --outliers a row that lies outside of its cluster gets -1.
 """
 EPILOG = """\
 examples:
   koncord predict run east.csv --out east-labels.csv
   koncord predict run/model.koncord east.csv --json
+  koncord predict run east.csv --clusters 3 --outliers
 """
 ARRAYS = (".npy", ".npz")
+OUTLIER_QUANTILE = 0.999  # as in koncord.model.globalmodel, which help should not import
 
 
 def add_parser(subparsers: Any) -> None:
@@ -45,6 +51,19 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--array", metavar="NAME", help="which array of an NPZ file is the table (default: X, or the only one)"
     )
+    group = parser.add_argument_group("labels")
+    group.add_argument(
+        "--clusters", metavar="K", type=int, help="label by the nested answer with so many clusters (default: as found)"
+    )
+    group.add_argument(
+        "--outliers",
+        nargs="?",
+        metavar="QUANTILE",
+        type=float,
+        const=OUTLIER_QUANTILE,
+        help="give -1 to rows beyond this quantile of their own cluster's distances "
+        f"(without a number: {OUTLIER_QUANTILE})",
+    )
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
@@ -57,6 +76,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.outliers is not None and not 0 < args.outliers < 1:
+        raise ValueError(f"--outliers needs a quantile of more than 0 and less than 1; got {args.outliers:g}.")
     if args.out is not None:
         check_output_file("--out", args.out, ".csv")
     from koncord.model.globalmodel import GlobalModel
@@ -65,10 +86,14 @@ def run(args: argparse.Namespace) -> None:
 
     with ProgressBar() as bar, reporting(bar):
         model = GlobalModel.load(model_file(args.model))
+        if args.clusters is not None:
+            model = at_clusters(model, args.clusters)
+        if args.outliers is not None and model.gaussians is None:
+            raise ValueError("--outliers needs the shape of the clusters; this model has centers only.")
         report(0.1, f"reading {args.file.name}")
         table = matching_table(args.file, model.columns, args.array)
         report(0.6, "labelling")
-        found = assign(model, table.X)
+        found = assign(model, table.X, quantile=args.outliers)
         if args.out is not None:
             write_atomic(args.out, as_csv(found).encode())
     if args.json:
@@ -78,6 +103,14 @@ def run(args: argparse.Namespace) -> None:
         print(f"{as_counts_text(found, model.n_clusters)}\n\nwritten: {args.out}")
     else:
         print(as_csv(found), end="")
+
+
+def at_clusters(model: "GlobalModel", k: int) -> "GlobalModel":
+    if k not in model.available:
+        first, last = model.available[0], model.available[-1]
+        has = f"{first} to {last}" if first < last else f"{first} only"
+        raise ValueError(f"--clusters must be a number of clusters that the model has, {has}; got {k}.")
+    return model.at(k)
 
 
 def matching_table(file: Path, columns: Sequence[str], array: str | None) -> "Table":

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from koncord.protocol.departures import Absence
 
@@ -32,6 +33,7 @@ class SessionFacts:
     min_support: int = 1  # sites that a cluster needs
     privacy: Mapping[str, Promise] = field(default_factory=dict)  # of the sites with a budget
     left_out_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # and the sites that have them
+    counted_by: Literal["rows", "components"] = "rows"  # what the rows by cluster are of: see `koncord.session.growing`
 
     @property
     def weak_clusters(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""How the number of clusters was chosen, where the aggregator tells: criteria against K, how stable clusters are."""
+"""How the number of clusters was chosen, where the aggregator tells: criteria against K, and the runners-up."""
 
 from collections.abc import Mapping, Sequence
 from math import log
@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from koncord.aggregate.diagnostics import KCandidate, KChoice
 from koncord.model.globalmodel import GlobalModel
-from koncord.report.cells import Chip, TableView, color, numeric, words
-from koncord.report.conditions import n_micro_sites, n_set_aside
+from koncord.report.cells import TableView, color, numeric, words
+from koncord.report.conditions import n_set_aside
 from koncord.report.numbers import fixed
 from koncord.report.svg import tag
 
@@ -28,14 +28,12 @@ def choice(model: GlobalModel) -> Mapping[str, Any]:
     made = model.diagnostics.choice
     if not isinstance(made, KChoice):
         return {}
-    about_clusters, clusters = stable_clusters(model)
     return {
         "summary": summary(made, is_all_believed=not n_set_aside(model)),
         "figure": figure(made),
         "captions": captions(made),
         "candidates": candidates(made),
-        "about_clusters": about_clusters,
-        "clusters": clusters,
+        "runners_up": runners_up(model),
     }
 
 
@@ -186,7 +184,7 @@ def candidates(made: KChoice) -> TableView:
     lines = [
         [
             str(each.n_clusters),
-            fixed(each.silhouette, 3),
+            fixed(each.least_apart, 1) if each.n_clusters > 1 else "",
             fixed(each.separation, 3),
             fixed(each.gap, 3),
             each.hierarchy if each.n_clusters > 1 else "",
@@ -196,33 +194,28 @@ def candidates(made: KChoice) -> TableView:
     ]
     return TableView(
         caption=f"Numbers of clusters about the chosen one, of {len(rows)} that were looked at",
-        columns=[*numeric("K", "silhouette", "above one Gaussian", "gap"), *words("hierarchy", "choice")],
+        columns=[*numeric("K", "least apart", "silhouette above one Gaussian", "gap"), *words("hierarchy", "choice")],
         rows=lines,
     )
 
 
-def stable_clusters(model: GlobalModel) -> tuple[str, TableView | None]:
-    """How stable each cluster is and how many sites support it, and what that means."""
-    stabilities, support = model.diagnostics.stabilities, model.session.support
-    if not len(stabilities) == len(support) == model.n_clusters:
-        return "", None
-    n_sites = n_micro_sites(model)
-    supports = "A site supports a cluster if a micro-cluster, a piece of its rows that it reported, lies in it."
-    if n_sites < 2:
-        alone = "Only one site reported micro-clusters, so no cluster can be looked for without it."
-        return f"{alone} {supports}", None
-    about = (
-        f"Stability: {n_sites // 2} of the {n_sites} sites with micro-clusters, drawn at random ten times, are "
-        "clustered on their own into as many clusters; the value is the share of rows that a cluster has in common "
-        "with its nearest counterpart. Near 1, the same cluster is found with other sites; below 0.5 it dissolves. "
-        f"{supports}"
-    )
-    table = TableView(
-        caption="How stable each cluster is, and the sites that support it",
-        columns=[*words("cluster"), *numeric("stability", "sites")],
+def runners_up(model: GlobalModel) -> TableView | None:
+    """The next best numbers of clusters, and how much worse each is."""
+    sure = model.confidence
+    if sure is None or not sure.runners_up:
+        return None
+    return TableView(
+        caption="Runners-up, best first, and by how much each is behind the chosen clusters",
+        columns=numeric("K", "least apart", "clusters that stand apart", "behind", "separation, behind", "gap, behind"),
         rows=[
-            [Chip(cluster), "none" if stability is None else fixed(stability, 2), str(n_supporting)]
-            for cluster, (stability, n_supporting) in enumerate(zip(stabilities, support, strict=True))
+            [
+                str(each.n_clusters),
+                fixed(each.least_apart, 1) if each.n_clusters > 1 else "",
+                fixed(each.apart, 1),
+                fixed(each.behind_apart, 1),
+                fixed(each.behind_separation, 3),
+                fixed(each.behind_gap, 2),
+            ]
+            for each in sure.runners_up
         ],
     )
-    return about, table

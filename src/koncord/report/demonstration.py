@@ -1,6 +1,5 @@
 """What is known of the classes of a demonstration, beside what was found: for the terminal and for the page."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from koncord._words import counted, joined, text_table
@@ -15,7 +14,8 @@ def about_agreement(model: GlobalModel, truth: Truth) -> list[str]:
     said = [about_counts(model, truth)]
     said += [about_crossing(each) for each in truth.crossings]
     on = f"On {counted(truth.rows, 'row')} that took no part" if truth.is_held_out else "Over all rows"
-    said.append(f"{on}, the adjusted Rand index of cluster against class is {truth.ari:.3f} ({SCALE}).")
+    caveat = "" if model.n_clusters <= truth.n_clusters else "; a class in several clusters counts as a disagreement"
+    said.append(f"{on}, the adjusted Rand index of cluster against class is {truth.ari:.3f} ({SCALE}{caveat}).")
     if truth.ari_at_k is not None and model.n_clusters != truth.n_clusters:
         said.append(
             f"The same clusters joined to {truth.n_clusters}, by the tree of the model and without labels: "
@@ -36,7 +36,7 @@ def about_counts(model: GlobalModel, truth: Truth) -> str:
 
 def about_crossing(crossing: Crossing) -> str:
     """How pure the clusters are, and the classes that fall into several of them."""
-    split = [name for name, n in Counter(filter(None, crossing.homes)).items() if n > 1]
+    split = [name for name in crossing.classes if crossing.homes.count(name) > 1]
     lost = [name for name in crossing.classes if name not in crossing.homes]
     at_home = f"{crossing.at_home:,} of {crossing.rows:,} rows are in a cluster that is mostly their own"
     said = [f"By {crossing.what}, {at_home}"]

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from koncord._files import write_atomic
 from koncord._words import counted
+from koncord.aggregate.confidence import ClusterConfidence
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.report import demonstration
@@ -37,10 +38,8 @@ from koncord.report.federation import (
     cluster_rows,
     headline,
     is_complete,
-    mean_silhouette,
     n_rows_told,
     notes_of,
-    reading,
     site_rows,
     upsilon_chosen,
     why_no_silhouette,
@@ -49,6 +48,8 @@ from koncord.report.numbers import aligned, fixed, number, size_of
 from koncord.report.parametermap import parameter_map, plane_of
 from koncord.report.rendering import rendered
 from koncord.report.style import CSS
+from koncord.report.sure import sentences, stability_of
+from koncord.report.treefigure import MOST_DRAWN, tree_drawing, tree_table
 from koncord.runs.folder import PAGE, read_run
 from koncord.runs.record import RunRecord
 
@@ -56,9 +57,9 @@ from koncord.runs.record import RunRecord
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 View = Mapping[str, Any]  # what a template names
 HEADINGS = {
+    "truth": "Against the known classes",
     "sure": "How sure is it?",
     "choice": "How many clusters?",
-    "truth": "Against the known classes",
     "holdings": "Who holds what",
     "map": "Map of centers and components",
     "sizes": "Cluster sizes",
@@ -87,9 +88,9 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     """The whole document."""
     rows = cluster_rows(model)
     views = {
+        "truth": truth(model, record),
         "sure": sure(model),
         "choice": choice(model),
-        "truth": truth(model, record),
         "holdings": holdings(model),
         "map": parameters(model, record),
         "sizes": sizes(model, rows),
@@ -117,14 +118,12 @@ def page(model: GlobalModel, record: RunRecord) -> str:
 
 def figures(model: GlobalModel, record: RunRecord) -> list[tuple[str, str, str]]:
     """What the page opens with: a name, a number, and where it comes from."""
-    silhouette = mean_silhouette(model)
-    word, _ = reading(silhouette, model)
     n_numbers = sum(departed.numbers for departed in record.departures)
     n_bytes = sum(departed.n_bytes for departed in record.departures)
     return [
         ("Global clusters", str(model.n_clusters), how_found(model, record)),
         ("Local counts", *local_counts_in_short(model)),
-        ("Mean silhouette", "none" if silhouette is None else fixed(silhouette, 2), f"structure: {word}"),
+        ("Least apart", *least_apart_in_short(model)),
         ("Numbers that left the sites", f"{n_numbers:,}", f"{size_of(n_bytes)} in all"),
     ]
 
@@ -140,15 +139,84 @@ def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
     return span(told) if told else NOT_TOLD, how
 
 
+def least_apart_in_short(model: GlobalModel) -> tuple[str, str]:
+    """Smallest distance of two clusters, and what to compare it with."""
+    least = None if model.confidence is None else model.confidence.least_apart
+    if least is None:
+        return "none", "there is one cluster" if model.n_clusters == 1 else "this method does not tell"
+    return f"{least:.1f}", "two halves of one Gaussian: 1.3"
+
+
 def sure(model: GlobalModel) -> View:
-    silhouette = mean_silhouette(model)
-    word, clause = reading(silhouette, model)
+    first, *others = sentences(model)
     return {
-        "silhouette": silhouette,
-        "word": word,
-        "clause": clause,
+        "belief": first,
+        "others": others,
         "notes": notes_of(model),
+        "evidence": evidence(model),
+        "tree": tree(model),
+        "draws": draws(model),
         "upsilon": upsilon(model),
+    }
+
+
+def evidence(model: GlobalModel) -> TableView | None:
+    """What speaks for each cluster."""
+    found = model.confidence
+    if found is None:
+        return None
+    rows: list[list[Cell]] = [
+        [Chip(at), *nearest_cells(each), stability_of(each), str(each.sites), f"{each.rows:,}"]
+        for at, each in enumerate(found.clusters)
+    ]
+    return TableView(
+        caption="What speaks for each cluster",
+        columns=[
+            *words("cluster"),
+            *numeric("apart", "from", "stability", "supporting sites", "rows in micro-clusters"),
+        ],
+        rows=rows,
+    )
+
+
+def nearest_cells(cluster: ClusterConfidence) -> tuple[Cell, Cell]:
+    """How far apart a cluster is, and from which."""
+    if cluster.apart is None or cluster.nearest is None:
+        return "none", ""
+    return fixed(cluster.apart, 1), Chip(cluster.nearest)
+
+
+def draws(model: GlobalModel) -> TableView | None:
+    """How often each K is chosen when the sites are drawn anew."""
+    found = model.confidence
+    if found is None or not found.resampled:
+        return None
+    most = max(each.share for each in found.resampled)
+    return TableView(
+        caption=f"K in {found.n_draws} draws of the sites with replacement",
+        columns=[*numeric("K", "draws"), *words("compared with the most frequent", "")],
+        rows=[
+            [
+                str(each.n_clusters),
+                f"{each.share:.0%}",
+                Bar(each.share, 0.0, most),
+                "chosen" if each.n_clusters == model.n_clusters else "",
+            ]
+            for each in found.resampled
+        ],
+        is_wide=True,
+    )
+
+
+def tree(model: GlobalModel) -> View:
+    """The nested answers: a drawing, and the same as a table."""
+    if model.tree is None or model.tree.n_leaves == 1:
+        return {}
+    return {
+        "drawing": tree_drawing(model),
+        "table": tree_table(model),
+        "k": model.n_clusters,
+        "is_found_drawn": model.n_clusters <= MOST_DRAWN,
     }
 
 

@@ -92,6 +92,8 @@ class RunRecord:
     clusters_bound: int | None = None  # how many it was told there are at most
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
     labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
+    forgotten: tuple[str, ...] = ()  # sites that took part and were left out later
+    added: tuple[str, ...] = ()  # sites that came later
 
     @classmethod
     def of_run(cls, *, sends: tuple[Sent, ...], departures: Sequence[Departure], seconds: float, **asked: Any) -> Self:
@@ -139,6 +141,8 @@ class RunRecord:
                 given |= counts_in_older(record)
             given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
             given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
+            for name in ("forgotten", "added"):
+                given[name] = tuple(given.get(name, ()))
             given["truth"] = None if given["truth"] is None else Truth.of(given["truth"])
             return cls(**given)
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -45,6 +45,8 @@ class Site:
         Where every message is noted before it leaves, or None.
     partition : JointPartition or None, default None
         What was answered of the rows before, and the rows that are answered about; None: nothing, and X.
+    uses : sequence of str or None, default None
+        Columns that this site answers about; None is all of them.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Site:
         policy: SitePolicy | None = None,
         ledger: Ledger | None = None,
         partition: JointPartition | None = None,
+        uses: Sequence[str] | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -68,6 +71,7 @@ class Site:
             )
         self.name = name
         self.columns = columns
+        self.uses = columns if uses is None else tuple(uses)
         self.table = X
         self.partition = partition
         if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
@@ -83,7 +87,10 @@ class Site:
         self.ledger = ledger
         self.private: PrivateClient | None = None
         if self.policy.budget is not None:
-            self.private = private_client(name, X, columns, self.policy.budget, aggregator, min_report=self.min_report)
+            own = self._used(X)
+            self.private = private_client(
+                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report
+            )
 
     def answer(self, data: bytes) -> bytes:
         """The reply to one message of the server; `MessageError` if it is not one this site takes.
@@ -144,13 +151,19 @@ class Site:
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
 
+    def _used(self, X: FloatArray) -> FloatArray:
+        """The columns that are answered about, row after row in memory: the last bits of sums depend on it."""
+        if self.uses == self.columns:
+            return X
+        return np.ascontiguousarray(X[:, setup.order_of(self.columns, self.uses)])
+
     def _described(self) -> setup.Moments:
         if self.partition is None:
-            return setup.describe(self.answered, self.columns, self.min_report)
+            return setup.describe(self._used(self.answered), self.uses, self.min_report)
         rows, cells = self.partition.rows, self.partition.open()
         X = self.answered.copy() if len(rows.two_valued) else self.answered
         X[:, rows.two_valued] = two_valued_as_sent(cells, rows)
-        return setup.rounded(setup.describe(X, self.columns, self.min_report))
+        return setup.rounded(setup.describe(self._used(X), self.uses, self.min_report))
 
     def _apart(self, labels: IntArray, least: int) -> Grouped:
         """The rows in groups that the joint partition allows, two-valued columns as they are told."""
@@ -193,8 +206,8 @@ class Site:
         self.prepared = prepared
 
     def _scaled(self, message: setup.Prepare) -> FloatArray:
-        if not set(message.columns) <= set(self.columns):
-            raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
+        if not set(message.columns) <= set(self.uses):
+            raise MessageError(f"site {self.name!r} was asked for columns that it does not answer about.")
         order = setup.order_of(self.columns, message.columns)
         self._check_scale(message, setup.describe(self.answered[:, order], message.columns, self.min_report))
         with np.errstate(over="ignore"):

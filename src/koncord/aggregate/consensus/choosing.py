@@ -111,6 +111,7 @@ class Choice:
     times_chance: float = 0.0  # how many times what chance gives one Gaussian
     scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
     stands_apart: bool = False  # whether it was chosen because its clusters stand apart
+    look: "Look"  # all clusterings among which it was chosen
 
 
 class Judged(NamedTuple):
@@ -169,6 +170,7 @@ def choose(
         times_chance=times_chance(first.regular, first.null),
         scales=look.scales,
         stands_apart=chosen is most_apart(look.candidates),
+        look=look,
     )
 
 
@@ -196,13 +198,19 @@ def look_at(
         labels=found,
         null=null,
         candidates=tuple(
-            with_apart(each, shapes.apart(found[each.hierarchy, each.n_clusters])) for each in null.compared(values)
+            with_apart(each, shapes, found[each.hierarchy, each.n_clusters], belongs) for each in null.compared(values)
         ),
     )
 
 
-def with_apart(candidate: Candidate, distances: FloatArray) -> Candidate:
-    gained = np.clip(distances - APART, -MOST_LOST, MOST_GAINED).sum() / MOST_GAINED
+def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: IntArray) -> Candidate:
+    """The candidate with what d' says of its clusters.
+
+    A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
+    """
+    distances = shapes.apart(labels)
+    most = np.where(np.bincount(labels[belongs]) == 1, 0.0, MOST_GAINED)
+    gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
     return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
 
 
@@ -292,17 +300,30 @@ def ranking(candidates: Sequence[Candidate], chance: float, slack: float) -> lis
 
 def put_together(micro: MicroClusters, rng: np.random.Generator) -> tuple[MicroClusters, IntArray]:
     """At most `MOST_MICRO_CLUSTERS` micro-clusters, and the one that each of the given went into."""
-    if len(micro) <= MOST_MICRO_CLUSTERS:
-        return micro, np.arange(len(micro))
+    belongs = groups_together(micro, rng, MOST_MICRO_CLUSTERS)
+    return combined(micro, belongs), belongs
+
+
+def groups_together(micro: MicroClusters, rng: np.random.Generator, most: int) -> IntArray:
+    """The group (n,) of each micro-cluster in at most so many groups of neighbours; each alone where they are few."""
+    if len(micro) <= most:
+        return np.arange(len(micro))
+    near = kmeans(micro.means, most, rng, weights=micro.counts.astype(float), max_iter=3).labels
+    belongs: IntArray = np.unique(near, return_inverse=True)[1]
+    return belongs
+
+
+def combined(micro: MicroClusters, belongs: IntArray) -> MicroClusters:
+    """The micro-clusters that groups of micro-clusters make; the same ones where each is a group of its own."""
+    if np.array_equal(belongs, np.arange(len(micro))):
+        return micro
     weights = micro.counts.astype(float)
-    near = kmeans(micro.means, MOST_MICRO_CLUSTERS, rng, weights=weights, max_iter=3).labels
-    _, belongs = np.unique(near, return_inverse=True)
     k = int(belongs.max()) + 1
     means = means_by_label(micro.means, belongs, weights, otherwise=np.zeros((k, micro.means.shape[1])))
     gaps = micro.means - means[belongs]
     scatters = np.bincount(belongs, micro.scatters + weights * np.vecdot(gaps, gaps)).astype(np.float64)
     counts = np.bincount(belongs, weights).astype(np.int64)
-    return MicroClusters(counts=counts, means=means, scatters=scatters, spread=micro.spread, axes=micro.axes), belongs
+    return MicroClusters(counts=counts, means=means, scatters=scatters, spread=micro.spread, axes=micro.axes)
 
 
 def labelings(
