@@ -9,6 +9,7 @@ from koncord.aggregate.consensus import Sums, moved
 from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of
 from koncord.aggregate.consensus.support import credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.kernels.assign import nearest, sums_by_label
+from koncord.protocol.setup import Moments
 from koncord.session.federation import run_federation, scaled_rows
 from koncord.session.inprocess import InProcess
 from koncord.session.site import Site
@@ -31,7 +32,8 @@ class Liar(Site):
 
 
 def far_micro_clusters(reply):
-    return replace(reply, means=reply.means + 100.0) if isinstance(reply, MicroClusters) else reply
+    """As of rows that are far away: the moments are of the same rows, so they add up."""
+    return replace(reply, means=reply.means + 100.0) if isinstance(reply, MicroClusters | Moments) else reply
 
 
 def far_sums(reply):

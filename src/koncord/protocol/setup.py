@@ -250,12 +250,14 @@ def why_not_same_rows(described: tuple[int, FloatArray, FloatArray], moments: Mo
     count, means, scatters = described
     if count != moments.count:
         return f"it is of {count} rows, the moments are of {moments.count}"
+    if not count:
+        return None
     order = order_of(moments.columns, prepare.columns)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = (moments.means[order] - prepare.means) / prepare.scales
         spread = moments.scatters[order] / prepare.scales**2
         rounding = ROUNDING * np.abs(expected)
-        gaps = np.abs(means - expected) - (SLACK * np.sqrt(spread / max(count, 1)) + rounding)
+        gaps = np.abs(means - expected) - (SLACK * np.sqrt(spread / count) + rounding)
         if not (gaps <= 0).all():
             return f"the mean of column {prepare.columns[int(gaps.argmax())]!r} is another"
         gaps = np.abs(scatters - spread) - (2 * SLACK * spread + count * rounding**2)
