@@ -120,6 +120,7 @@ def test_a_run_waits_for_an_owner_who_is_asked_and_for_each_reply_that_is_held(f
 
 
 def test_a_refusal_has_a_reason_and_the_run_goes_on_without_the_site(federation):
+    rejoin(federation, "north", "--ask")
     run = federation.run("--out", "refused", "--min-sites", "2", *SHORT, "--json")
     asked = consent_of(federation, "north")
     koncord(federation.folder, "refuse", asked["run"], "--reason", "not this year", "--state", "state-north")
