@@ -6,8 +6,6 @@ All else is in pyproject.toml.
 import re
 from pathlib import Path
 
-from setuptools import setup
-
 REPOSITORY = "https://github.com/koncord/koncord"
 PICTURES = "https://raw.githubusercontent.com/koncord/koncord/main"
 
@@ -19,6 +17,8 @@ def description(readme: str) -> str:
 
 
 if __name__ == "__main__":
+    from setuptools import setup
+
     setup(
         long_description=description(Path("README.md").read_text(encoding="utf-8")),
         long_description_content_type="text/markdown",

@@ -61,7 +61,7 @@ def test_tools_of_applications_are_known_by_their_file(file, command, tmp_path, 
 
 
 def test_pip_is_called_by_its_name_only_where_that_is_the_pip_of_this_environment(tmp_path, monkeypatch):
-    monkeypatch.setattr(_installation, "find_spec", lambda name: object())
+    monkeypatch.setattr(_installation.PathFinder, "find_spec", lambda name: object())
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert installer() == f"{tmp_path / 'python'} -m pip install"
@@ -69,7 +69,7 @@ def test_pip_is_called_by_its_name_only_where_that_is_the_pip_of_this_environmen
     pip.write_text("#!/bin/sh\n")
     pip.chmod(0o755)
     assert installer() == "pip install"
-    monkeypatch.setattr(_installation, "find_spec", lambda name: None)
+    monkeypatch.setattr(_installation.PathFinder, "find_spec", lambda name: None)
     assert installer() == f"uv pip install --python {tmp_path / 'python'}"
 
 

@@ -3,9 +3,9 @@
 import json
 import shlex
 import sys
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import distribution as find_distribution
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from urllib.parse import unquote, urlsplit
@@ -69,7 +69,7 @@ def installer() -> str:
     if (prefix / "uv-receipt.toml").exists():
         return "uv tool install"
     python = shlex.quote(sys.executable)
-    if find_spec("pip") is None:
+    if PathFinder.find_spec("pip") is None:
         return f"uv pip install --python {python}"
     found = which("pip")
     is_own = found is not None and Path(found).parent == Path(sys.executable).parent
