@@ -40,8 +40,8 @@ DESCRIPTION = """\
 Find the clusters of several sites as if each kept its rows: every file is a site, every site counts its own
 components, and only what a federation may send is exchanged. What was exchanged is on the page it writes.
 
-A file is CSV, TSV, Parquet, NPY or NPZ; columns are matched by name. The name of a site is that of its file without
-folder and extension.
+A file is CSV, TSV, Parquet, Excel, NPY or NPZ; columns are matched by name. The name of a site is that of its file
+without folder and extension.
 """
 EPILOG = """\
 examples:
@@ -60,6 +60,8 @@ RECORDED = (
     "drop",
     "common_columns",
     "array",
+    "decimal",
+    "na",
     "max_components",
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,

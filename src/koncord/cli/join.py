@@ -72,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--invite", metavar="FILE", type=Path, required=True, help="the coordinator's invitation")
-    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, NPY or NPZ")
+    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, Excel, NPY or NPZ")
     parser.add_argument(
         "--state", metavar="DIR", type=Path, help="folder of this site's own (default: koncord-site-NAME)"
     )

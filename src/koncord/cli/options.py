@@ -40,7 +40,22 @@ def add_table_options(parser: argparse.ArgumentParser) -> Any:
     )
     group.add_argument("--drop", metavar="A,B", type=names, action="extend", help="columns to leave out")
     group.add_argument(
-        "--array", metavar="NAME", help="which array of an NPZ file is the table (default: X, or the only one)"
+        "--array",
+        metavar="NAME",
+        help="which array of an NPZ file (default: X, or the only one) or sheet of an Excel file (default: the first) "
+        "is the table",
+    )
+    group.add_argument(
+        "--decimal",
+        metavar="SIGN",
+        choices=(".", ","),
+        help="what stands before decimals, a point or a comma; the other one stands between thousands (default: seen)",
+    )
+    group.add_argument(
+        "--na",
+        metavar="VALUE",
+        action="append",
+        help="what stands for a missing value, as -999, beside empty cells and NA; may be given again",
     )
     group.add_argument(
         "--standardize",
@@ -220,7 +235,15 @@ def table_of(args: argparse.Namespace, file: str, *, may_lack: bool = False) -> 
     """The table the options describe; with `may_lack`, a column to drop need not be there."""
     from koncord.data.files import read_table
 
-    return read_table(file, columns=args.columns, drop=args.drop or (), array=args.array, may_lack=may_lack)
+    return read_table(
+        file,
+        columns=args.columns,
+        drop=args.drop or (),
+        array=args.array,
+        may_lack=may_lack,
+        decimal=args.decimal,
+        na=args.na or (),
+    )
 
 
 def scaled(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":
