@@ -1,4 +1,4 @@
-"""Progress of long work: the library reports, whoever wraps the call with `reporting` listens.
+"""Progress of long work: the library reports, and a caller listens with `reporting`.
 
 A library that nobody listens to stays silent, and no signature carries a callback.
 """

@@ -53,8 +53,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         `Consensus` sets such micro-clusters aside. Where `Consensus` has a `min_report` or `min_support` of its own,
         the larger one counts; one below the run's is refused.
     privacy : koncord.privacy.Budget, default None
-        What everything each site sends keeps to. With a budget phase 1 is left out, `standardize` must be False, and
-        the same seed does not give the same result (see docs/privacy.md).
+        What everything each site sends keeps to. With a budget phase 1 is left
+        out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md).
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
@@ -171,8 +171,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.labels_ = [
             indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
         ]
-        told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
+        sent = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
+        self.local_counts_ = [own_count(link.sites[name], sent) for name in self.sites_]
         return self
 
     def fit_predict(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> list[Any]:
@@ -197,8 +197,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : table (n_samples, n_features)
-            In the units of the sites' tables; columns are matched by name where it has names.
+        X : array-like of shape (n_samples, n_features)
+            In the units of the sites' tables; columns are matched by name where it has
+            names.
 
         Returns
         -------
@@ -241,9 +242,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         return {**shown, "text/html": self._repr_html_()} if get_config()["display"] == "diagram" else shown
 
 
-def own_count(site: Site, told: Mapping[str, int]) -> int:
-    """The local k that a site found, whether or not it told it; 0 of one that was set aside before it looked."""
-    return told.get(site.name, 0) if site.estimate is None else site.estimate.n_components
+def own_count(site: Site, sent: Mapping[str, int]) -> int:
+    """The local k that a site found, sent or not; 0 of a site that was set aside before it looked."""
+    return sent.get(site.name, 0) if site.estimate is None else site.estimate.n_components
 
 
 def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:

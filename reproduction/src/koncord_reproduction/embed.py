@@ -69,10 +69,14 @@ def embed(
     images : array (n, height, width) or (n, height, width, channels) of bytes, or of floats from 0 to 1: convolutional
         networks; or array (n, n_features) of any numbers: dense networks, every row scaled to 0..1 by its own smallest
         and largest value
-    latent : dimensions of the embedding
-    epochs, batch : how long is trained, and on how many rows at once
-    seed : of everything drawn; on one machine, with as many threads, the same seed gives the same bytes
-    fit_rows : train on the first so many rows only; None trains on all
+    latent : int, default 10
+        Dimensions of the embedding.
+    epochs, batch : int, default 30
+        How long is trained, and on how many rows at once.
+    seed : int, default 42
+        Of everything drawn; on one machine, with as many threads, the same seed gives the same bytes.
+    fit_rows : int or None, default None
+        Train on the first so many rows only; None trains on all.
     """
     for name, value in (("latent", latent), ("epochs", epochs), ("batch", batch)):
         check_count(name, value, owner="embed")

@@ -50,11 +50,16 @@ def execute(
 
     Parameters
     ----------
-    runs : to make, none of them twice; their order decides which of those that wait for nothing comes next
-    known : rows of runs that are not to be made, for those that need them
-    n_jobs : worker processes
-    listen : is told about every end of a run, and once a second
-    limit_of : seconds a run may take
+    runs : sequence of Run
+        To make, none of them twice; their order decides which of those that wait for nothing comes next.
+    known : mapping of Run to Row
+        Rows of runs that are not to be made, for those that need them.
+    n_jobs : int
+        Worker processes.
+    listen : callable, default lambda progress: None
+        Is told about every end of a run, and once a second.
+    limit_of : callable, default time_limit
+        Seconds a run may take.
     """
     if not runs:
         return

@@ -71,7 +71,8 @@ class Findings:
 
     Parameters
     ----------
-    rows : in any order; where a run has several rows the last one counts
+    rows : iterable of Row
+        In any order; where a run has several rows the last one counts.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:

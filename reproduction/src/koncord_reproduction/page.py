@@ -70,8 +70,10 @@ class Report:
 
     Parameters
     ----------
-    rows : of any runs, in any order
-    names : outputs to show, all by default
+    rows : iterable of Row
+        Of any runs, in any order.
+    names : collection of str, default tuple(OUTPUTS)
+        Outputs to show, all by default.
     """
 
     def __init__(self, rows: Iterable[Row], names: Collection[str] = tuple(OUTPUTS)) -> None:

@@ -223,7 +223,8 @@ class JudgedFedGEM(FedGEM):
 
     Parameters
     ----------
-    upsilons : the values, in order
+    upsilons : sequence of float, default ()
+        The values, in order.
     """
 
     def __init__(self, upsilons: Sequence[float] = ()) -> None:

@@ -162,8 +162,10 @@ def seed_bootstrap(
 
     Parameters
     ----------
-    sums : array (n_seeds, n_sums), what each seed adds
-    statistic : of an array (..., n_sums); a draw for which it is undefined does not count
+    sums : ndarray of shape (n_seeds, n_sums)
+        What each seed adds.
+    statistic : Statistic
+        Of an array (..., n_sums); a draw for which it is undefined does not count.
     """
     if len(sums) == 0:
         return NOTHING

@@ -23,7 +23,8 @@ class Store:
 
     Parameters
     ----------
-    folder : made if it is not there
+    folder : Path
+        Made if it is not there.
     """
 
     def __init__(self, folder: Path) -> None:

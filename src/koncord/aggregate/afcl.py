@@ -297,17 +297,27 @@ class AFCL(Aggregator):
 
     Parameters
     ----------
-    n_seeds : seeds to start with, an upper bound of the global number of clusters
-    allow_disclosure : must be True, for the rows leave the clients
-    variant : "code" (the released server: a row chooses its seed anew, by distance and wins) or "paper"
-    eta : rate, the share of the way that a row pulls a seed
-    n_rounds : most rounds
-    tol : a round is quiet if the dispersion of the clusters and all seeds moved by no more than this
-    patience : quiet rounds in a row after which it stops
-    merge_tol : coordinates, in the unit cube, closer than this are the same
-    participation : "all" or "random": every client answers with a probability of its own, drawn once (the simulation
-        of the paper); rare clients weigh more and their last replies are used again
-    feature_rates : whether each feature gets its own rate from the pulls of the last round, as released
+    n_seeds : int or None, default None
+        Seeds to start with, an upper bound of the global number of clusters.
+    allow_disclosure : bool, default False
+        Must be True, for the rows leave the clients.
+    variant : str, default "code"
+        "code" (the released server: a row chooses its seed anew, by distance and wins) or "paper".
+    eta : float, default 0.001
+        Rate, the share of the way that a row pulls a seed.
+    n_rounds : int, default 100
+        Most rounds.
+    tol : float, default 0.0001
+        A round is quiet if the dispersion of the clusters and all seeds moved by no more than this.
+    patience : int, default 10
+        Quiet rounds in a row after which it stops.
+    merge_tol : float, default 0.001
+        Coordinates, in the unit cube, closer than this are the same.
+    participation : str, default "all"
+        "all" or "random": every client answers with a probability of its own, drawn once (the simulation of the paper);
+        rare clients weigh more and their last replies are used again.
+    feature_rates : bool, default False
+        Whether each feature gets its own rate from the pulls of the last round, as released.
 
     Examples
     --------

@@ -137,7 +137,7 @@ def sends_rows(aggregator: "Aggregator | type[Aggregator]") -> bool:
 
 
 def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
-    """The aggregator itself, or the one that its class makes unless it is told otherwise."""
+    """The aggregator itself, or one of its class with default parameters."""
     return cast(Aggregator, aggregator() if isinstance(aggregator, type) else aggregator)
 
 

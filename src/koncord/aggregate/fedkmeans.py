@@ -133,15 +133,23 @@ class FedKMeans(Aggregator):
 
     Parameters
     ----------
-    n_clusters : global number of clusters
-    n_rounds : rounds, the first included
-    local_iters : passes of Lloyd at a client in each round
-    min_count : rows a center must be the mean of to be sent; 1 may send a row itself
-    weighted : whether the server weights a mean by its rows
-    drop_empty : whether a client leaves out the server's centers that attract none of its rows
-    n_init : seedings the server chooses from in each round, beside its previous centers
-    tol : stop before `n_rounds` when no center moved farther than this share of the root mean squared distance of the
-        means to their mean; None never does
+    n_clusters : int or None, default None
+        Global number of clusters.
+    n_rounds : int, default 10
+        Rounds, the first included.
+    local_iters : int, default 1
+        Passes of Lloyd at a client in each round.
+    min_count : int, default 2
+        Rows a center must be the mean of to be sent; 1 may send a row itself.
+    weighted : bool, default True
+        Whether the server weights a mean by its rows.
+    drop_empty : bool, default True
+        Whether a client leaves out the server's centers that attract none of its rows.
+    n_init : int, default 10
+        Seedings the server chooses from in each round, beside its previous centers.
+    tol : float or None, default None
+        Stop before `n_rounds` when no center moved farther than this share of the root mean squared distance of the
+        means to their mean; None never does.
 
     Examples
     --------

@@ -181,17 +181,26 @@ class FFCM(Aggregator):
 
     Parameters
     ----------
-    n_clusters : global number of clusters; lowered, and the result says so, if the start finds fewer distinct centers
-    averaging : "avg1" or "avg2"
-    fuzzifier : m, above 1
-    local_iters : passes of a client in each round, None until its memberships settle (as released); "auto" is 1 for
-        avg1 and None for avg2
-    tol : stop when the centers' shift, in the Frobenius norm, falls below
-    max_rounds : most rounds, the start not counted
-    weights : "uniform" (as released) or "support": how avg2 weights the local centers
-    n_init : seedings the server chooses from, in the start and in the first round of avg2
-    min_count : a local center of whose weight fewer than `min_count` rows hold 95 % or more is withheld: it would all
-        but be one of them. 1 withholds nothing, and one local pass of avg1 is then exact whatever the rows.
+    n_clusters : int or None, default None
+        Global number of clusters; lowered, and the result says so, if the start finds fewer distinct centers.
+    averaging : str, default "avg1"
+        "avg1" or "avg2".
+    fuzzifier : float, default 2.0
+        M, above 1.
+    local_iters : int, str or None, default "auto"
+        Passes of a client in each round, None until its memberships settle (as released); "auto" is 1 for avg1 and None
+        for avg2.
+    tol : float, default 0.0001
+        Stop when the centers' shift, in the Frobenius norm, falls below.
+    max_rounds : int, default 1000
+        Most rounds, the start not counted.
+    weights : str, default "uniform"
+        "uniform" (as released) or "support": how avg2 weights the local centers.
+    n_init : int, default 10
+        Seedings the server chooses from, in the start and in the first round of avg2.
+    min_count : int, default 2
+        A local center of whose weight fewer than `min_count` rows hold 95 % or more is withheld: it would all but be
+        one of them. 1 withholds nothing, and one local pass of avg1 is then exact whatever the rows.
 
     Examples
     --------

@@ -97,7 +97,7 @@ def spread_start(centers: FloatArray, first: IntArray, k: int) -> FloatArray:
 
 
 class KFed(Aggregator):
-    """k-FED: one round, the global number of clusters given.
+    """The method k-FED: one round, the global number of clusters given.
 
     A client sends the centers of its local clusters, as many as phase 1 found there. A center that is the mean of
     fewer than `min_count` rows is not sent, and no client makes more clusters than can have `min_count` rows. The
@@ -106,10 +106,14 @@ class KFed(Aggregator):
 
     Parameters
     ----------
-    n_clusters : global number of clusters; the clients together must send at least as many distinct centers
-    server_iters : passes of Lloyd at the server; 1 is the paper, None is until nothing changes, as in the released code
-    n_init : seedings a client chooses from, by the k-means cost of the result
-    min_count : rows a center must be the mean of to be sent; 1 may send a row itself
+    n_clusters : int or None, default None
+        Global number of clusters; the clients together must send at least as many distinct centers.
+    server_iters : int or None, default None
+        Passes of Lloyd at the server; 1 is the paper, None is until nothing changes, as in the released code.
+    n_init : int, default 10
+        Seedings a client chooses from, by the k-means cost of the result.
+    min_count : int, default 2
+        Rows a center must be the mean of to be sent; 1 may send a row itself.
 
     Examples
     --------

@@ -55,11 +55,16 @@ class PrivateClient:
 
     Parameters
     ----------
-    name : of the site
-    mechanism : what holds the rows
-    columns : names of the columns
-    budget : what was agreed
-    min_report : rows that whatever is sent stands for at least, by the noisy counts
+    name : str
+        Of the site.
+    mechanism : Mechanism
+        What holds the rows.
+    columns : tuple of str
+        Names of the columns.
+    budget : Budget
+        What was agreed.
+    min_report : int, default 1
+        Rows that whatever is sent stands for at least, by the noisy counts.
     """
 
     def __init__(

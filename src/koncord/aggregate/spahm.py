@@ -254,12 +254,18 @@ class SPAHM(Aggregator):
 
     Parameters
     ----------
-    gamma : mass of the process; larger opens more global atoms
-    n_passes : most passes over the clients in which each is matched again; it stops earlier if a pass changes nothing
-    estimate_hyper : whether to estimate center and variances of the model from the matching, before each pass
-    noise_variance : s2, start of the variance of a client's copy around its global atom; None tries several
-    scatter_variance : t2, start of the variance of the global atoms; None is the variance of the clients' atoms
-    min_count : rows a component must stand for to be sent; 1 may send a row itself
+    gamma : float, default 1.0
+        Mass of the process; larger opens more global atoms.
+    n_passes : int, default 10
+        Most passes over the clients in which each is matched again; it stops earlier if a pass changes nothing.
+    estimate_hyper : bool, default True
+        Whether to estimate center and variances of the model from the matching, before each pass.
+    noise_variance : float or None, default None
+        S2, start of the variance of a client's copy around its global atom; None tries several.
+    scatter_variance : float or None, default None
+        T2, start of the variance of the global atoms; None is the variance of the clients' atoms.
+    min_count : int, default 2
+        Rows a component must stand for to be sent; 1 may send a row itself.
 
     Examples
     --------

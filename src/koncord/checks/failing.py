@@ -1,4 +1,4 @@
-"""How a check that fails is told: by its name, which is a sentence."""
+"""How a failed check is reported: by its name, which is a sentence."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -131,5 +131,5 @@ def one_line_warnings() -> Iterator[None]:
 
 
 def leave_stdout_alone() -> None:
-    """Whoever read stdout has gone: what is still in its buffer must not raise at exit."""
+    """The reader of stdout has gone: what is still in its buffer must not raise at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

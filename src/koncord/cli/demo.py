@@ -21,7 +21,7 @@ NAME = "demo"
 SUMMARY = "the whole pipeline on built-in data, five sites"
 DESCRIPTION = """\
 Waveform (Breiman et al. 1984), 5,000 rows of three classes, generated here. 70 % of the rows are dealt to five sites,
-each of which gets two of the three classes; nobody is told how many there are, neither at a site nor in all. The
+each of which gets two of the three classes; no site and no server knows how many there are. The
 other rows, which took no part, measure how well the clusters that were found agree with the classes.
 """
 EPILOG = """\
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     print(
-        f"Waveform, {len(held_out)} rows held out; no site was told any count.\n\n"
+        f"Waveform, {len(held_out)} rows held out; no site knew any count.\n\n"
         f"{as_text(model, record)}\n\n"
         f"known: {n_true} classes, at the sites {', '.join(map(str, true_counts.values()))}\n"
         f"adjusted Rand index on the held-out rows: {ari:.3f} (1 is perfect agreement, 0 is chance)\n\n"

@@ -156,8 +156,8 @@ def run(args: argparse.Namespace) -> None:
         }
         print(as_json({**as_record(model, record), **places, "notes": notes}))
     else:
-        told = "".join(f"note: {note}\n" for note in notes)
-        print(f"{told}{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
+        shown = "".join(f"note: {note}\n" for note in notes)
+        print(f"{shown}{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
 
 
 def check_names(files: Sequence[str]) -> None:

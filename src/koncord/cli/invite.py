@@ -15,8 +15,8 @@ NAME = "invite"
 SUMMARY = "register a site and write the one file it needs to join"
 DESCRIPTION = """\
 Make a key for a site, register it with the coordinator that runs on this machine (koncord serve), and write the
-invitation: the site's name and key, the coordinator's address and its certificate authority. Whoever has the file can
-join as that site: hand it over as you would a password, then delete it here. The invitation of a coordinator that
+invitation: the site's name and key, the coordinator's address and its certificate authority. Anyone who has the file
+can join as that site: hand it over as you would a password, then delete it here. The invitation of a coordinator that
 serves --insecure says so, and holds neither.
 """
 EPILOG = """\
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> None:
     )
     invitation.save(out)
     if args.json:
-        told = {"site": site, "address": place.address, "invite": str(out), "is_insecure": place.is_insecure}
-        print(as_json(told))
+        shown = {"site": site, "address": place.address, "invite": str(out), "is_insecure": place.is_insecure}
+        print(as_json(shown))
     else:
         print(f"{out}: site {site} joins by: koncord join --invite {out.name} --data TABLE")
 

@@ -48,7 +48,7 @@ a state folder was joined with are kept: weaker ones need --weaken.
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field. Options of estimator and aggregator are for that: in a run, the coordinator chooses them.
 """
-# What the coordinator chooses for a run, with what a dry run takes unless told otherwise.
+# What the coordinator chooses for a run, with the defaults of a dry run.
 REHEARSED = {"estimator": "asm", "seed": 0, "aggregator": "consensus", "standardize": True}
 # Options that mean something in a dry run only.
 DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "micro_cluster_rows", "set")

@@ -295,8 +295,8 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
             f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself."
         )
     if takes is not None and args.clusters is None and parameters_of(kind)[takes].default is None:
-        what = "at most how many clusters there are" if takes == "n_seeds" else "how many clusters there are"
-        raise ValueError(f"--aggregator {args.aggregator} needs to be told {what}: --clusters K.")
+        what = "the most clusters there can be" if takes == "n_seeds" else "the number of clusters"
+        raise ValueError(f"--aggregator {args.aggregator} needs {what}: --clusters K.")
     if args.allow_disclosure and not sends_rows(kind):
         raise ValueError(f"--allow-disclosure goes with --aggregator afcl; {args.aggregator} sends no rows.")
     if sends_rows(kind) and not args.allow_disclosure:

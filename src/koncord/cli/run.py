@@ -382,13 +382,13 @@ def wait_for_sites(relay: Any, nodes: "dict[str, int | None]", policy: ServerPol
     from koncord.network.processes import say
 
     end = perf_counter() + policy.wait
-    told: Sequence[str] = ()
+    shown: Sequence[str] = ()
     while True:
         connected = relay.connected(nodes)
         away = [site for site in nodes if site not in connected]
-        if away != told:
+        if away != shown:
             say(f"connected: {listed([site for site in nodes if site not in away])}; away: {listed(away)}")
-            told = away
+            shown = away
         if not away:
             return
         if perf_counter() > end:

@@ -112,11 +112,15 @@ def load(name: str, *, fetch: bool | None = None) -> Dataset:
 
     Parameters
     ----------
-    name : waveform, abalone, frog_species, frog_genus, mnist, fmnist, emnist, cifar10 or digits
-    fetch : whether a set that is not on this machine is fetched from its public source, compared with a checksum and
-        kept in the cache folder; None fetches what cannot be made here. The environment variable KONCORD_OFFLINE=1
-        forbids it whatever is asked.
+    name : str
+        Waveform, abalone, frog_species, frog_genus, mnist, fmnist, emnist, cifar10 or digits.
+    fetch : bool or None, default None
+        Whether a set that is not on this machine is fetched from its public source, compared with a checksum and kept
+        in the cache folder; None fetches what cannot be made here. The environment variable KONCORD_OFFLINE=1 forbids
+        it whatever is asked.
 
+    Notes
+    -----
     Files are looked for in the folder that the environment variable KONCORD_DATA names, then in the cache folder of
     koncord. ``digits`` comes with scikit-learn. ``waveform`` is UCI's file where that is found; else it is generated at
     once by the rule UCI's rows were drawn by, and fetched only with ``fetch=True``. fmnist, emnist and cifar10 have no

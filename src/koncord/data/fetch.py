@@ -57,9 +57,12 @@ def fetch(file: str, folder: Path, checksums: Mapping[str, str]) -> Path:
 
     Parameters
     ----------
-    file : its name, one of `PUBLISHED`
-    folder : made if it is not there; what lies in it under this name is whole at any moment
-    checksums : `checksum` of the table with each array of classes, by the name of the array
+    file : str
+        Its name, one of `PUBLISHED`.
+    folder : Path
+        Made if it is not there; what lies in it under this name is whole at any moment.
+    checksums : mapping of str to str
+        `checksum` of the table with each array of classes, by the name of the array.
     """
     published, failures = PUBLISHED[file], []
     for source in published.sources:

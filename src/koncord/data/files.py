@@ -162,17 +162,19 @@ def read_table(
     refuses : bool, default True
         Whether text that is no category is refused; else it is in `Table.texts`.
 
-    A CSV file may separate its values by comma, semicolon, tab or bar. Its first line is the header unless it reads as
-    data; lines above it that begin with # are comments. Columns without a name are x0, x1, ... by position, as are
-    those of arrays; an NPZ file may hold their names as an array of strings called ``columns``. A line break in a name
-    of a CSV header is read as a space. An index that pandas wrote into a file is dropped. Unless they are asked for by
-    `columns`, dates and columns that name rows are left out: `Table.left_out` says which.
-
     Raises
     ------
     TableError
         With a sentence that names the column or the row; where an argument does not fit the file (nothing there, no
         such column) it is a `ValueError` as well.
+
+    Notes
+    -----
+    A CSV file may separate its values by comma, semicolon, tab or bar. Its first line is the header unless it reads as
+    data; lines above it that begin with # are comments. Columns without a name are x0, x1, ... by position, as are
+    those of arrays; an NPZ file may hold their names as an array of strings called ``columns``. A line break in a name
+    of a CSV header is read as a space. An index that pandas wrote into a file is dropped. Unless they are asked for by
+    `columns`, dates and columns that name rows are left out: `Table.left_out` says which.
     """
     path = Path(path)
     read = reader_of(path)

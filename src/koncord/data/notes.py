@@ -1,6 +1,6 @@
 """What a person should know of tables before they believe a clustering of them: columns that are no measurements.
 
-The sentences hold counts of rows. They are for whoever has the files, and go on no page and into no message.
+The sentences hold counts of rows. They are for the owner of the files, and go on no page and into no message.
 """
 
 import re

@@ -19,11 +19,15 @@ def partition(y: ArrayLike, n_clients: int, regime: str = "A", seed: int = 0) ->
 
     Parameters
     ----------
-    y : class of every row
-    n_clients : number of clients, at least 2
-    regime : "A": each class in equal parts to its owners, so a client's size grows with its number of classes; "B": the
-        same classes, but sizes drawn independently of their number, so not every row is used
-    seed : of the draw; regime B with a seed starts from regime A with that seed
+    y : array-like
+        Class of every row.
+    n_clients : int
+        Number of clients, at least 2.
+    regime : str, default "A"
+        "A": each class in equal parts to its owners, so a client's size grows with its number of classes; "B": the same
+        classes, but sizes drawn independently of their number, so not every row is used.
+    seed : int, default 0
+        Of the draw; regime B with a seed starts from regime A with that seed.
 
     Examples
     --------

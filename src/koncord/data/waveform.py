@@ -18,8 +18,10 @@ def waveform(n: int = 5000, seed: int = 0) -> tuple[FloatArray, IntArray]:
 
     Parameters
     ----------
-    n : number of rows
-    seed : of the draw
+    n : int, default 5000
+        Number of rows.
+    seed : int, default 0
+        Of the draw.
 
     Returns
     -------

@@ -47,14 +47,48 @@ class ASM(SphericalMixtureMixin):
 
     Parameters
     ----------
-    covariance : "spherical" (ASM-S: one variance a component) or "identity" (ASM-I: unit variance)
-    split_factor : delta, how far from the mean the two halves start, in standard deviations of the leading axis
-    min_mass : tau, rows' worth of responsibility both halves must keep
-    merge_factor : alpha, components merge while ``|mu_i - mu_j| <= alpha (sigma_i + sigma_j)``; 0 never merges
-    max_em_iter : EM iterations of a split test; all of them are run
-    max_components : most components the split stage makes, reached in the order of its passes
-    random_state : seed of the rows held out to choose what is left open
+    covariance : str, default "spherical"
+        "spherical" (ASM-S: one variance a component) or "identity" (ASM-I: unit variance).
+    split_factor : float, sequence of float or None, default None
+        Delta, how far from the mean the two halves start, in standard deviations of the leading axis.
+    min_mass : float, sequence of float or None, default None
+        Tau, rows' worth of responsibility both halves must keep.
+    merge_factor : float, sequence of float or None, default None
+        Alpha, components merge while ``|mu_i - mu_j| <= alpha (sigma_i + sigma_j)``; 0 never merges.
+    max_em_iter : int, default 15
+        EM iterations of a split test; all of them are run.
+    max_components : int, default 200
+        Most components the split stage makes, reached in the order of its passes.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed of the rows held out to choose what is left open.
 
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components, k.
+    means_ : ndarray of shape (k, d)
+        Means of the components.
+    variances_ : ndarray of shape (k,)
+        Their variances.
+    counts_ : ndarray of shape (k,)
+        Their rows.
+    weights_ : ndarray of shape (k,)
+        Their shares of the rows.
+    labels_ : ndarray of int
+        Component of every training row; ``counts_`` and ``means_`` are those of these rows.
+    n_split_components_ : int
+        Components before merging.
+    config_ : dict
+        The three values used.
+    extra_masses_ : tuple of float
+        Minimum masses tried beyond the paper's grid because the table is small; empty otherwise.
+    results_ : tuple of Candidate
+        In grid order, those that count; empty when nothing was left open.
+    best_score_ : float
+        Silhouette of the chosen configuration, NaN when there was none.
+
+    Notes
+    -----
     `split_factor`, `min_mass` and `merge_factor` take a number, which fixes them, a sequence of numbers to choose
     from, or None: chosen from the paper's grid (120 combinations). The choice fits every combination on 80 % of the
     rows, keeps the one with the largest silhouette of the other 20 % (ties: fewer components, then grid order), and
@@ -66,17 +100,6 @@ class ASM(SphericalMixtureMixin):
 
     In a split test the variance of a half is floored at 1e-6 of the variance of the component under test, so
     duplicate rows, constant columns and fewer rows than columns are all right.
-
-    Attributes
-    ----------
-    n_components_ : int
-    means_ (k, d), variances_ (k,), counts_ (k,), weights_ (k,) : of the components
-    labels_ : component of every training row; ``counts_`` and ``means_`` are those of these rows
-    n_split_components_ : components before merging
-    config_ : the three values used
-    extra_masses_ : minimum masses tried beyond the paper's grid because the table is small; empty otherwise
-    results_ : tuple of `Candidate` in grid order, those that count; empty when nothing was left open
-    best_score_ : silhouette of the chosen configuration, NaN when there was none
 
     Examples
     --------
@@ -106,6 +129,7 @@ class ASM(SphericalMixtureMixin):
         self.random_state = random_state
 
     def fit(self, X: FloatArray, y: object = None) -> Self:
+        """Find the clusters of a table X (n_samples, n_features); `y` is ignored."""
         X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
         grid = self._grid()
         extra = small_table_masses(len(X)) if self.min_mass is None else ()

@@ -37,23 +37,40 @@ class DPGMM(SphericalMixtureMixin):
 
     Parameters
     ----------
-    concentration : of the process; larger spreads the rows over more components
-    weight_threshold : components with a smaller weight are removed; if all are, the heaviest one stays
-    truncation : components the mixture is fitted with, or the number of rows where that is smaller
-    max_iter : variational iterations at most
-    random_state : seed of the k-means start
-
-    The table is centred and divided by one number for the fit, so its units do not matter. A mixture that has not
-    converged after `max_iter` iterations is used as it is; ``converged_`` says so, without a warning.
+    concentration : float, default 0.01
+        Of the process; larger spreads the rows over more components.
+    weight_threshold : float, default 0.01
+        Components with a smaller weight are removed; if all are, the heaviest one stays.
+    truncation : int, default 200
+        Components the mixture is fitted with, or the number of rows where that is smaller.
+    max_iter : int, default 200
+        Variational iterations at most.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed of the k-means start.
 
     Attributes
     ----------
-    n_components_ : int, the components that are left
-    means_ (k, d), variances_ (k,), weights_ (k,) : of these components; the weights are rescaled to sum to one
-    labels_ : most probable component of every training row; rows of a removed one go to the nearest mean that is left
-    counts_ (k,) : rows with each label, 0 for a component that is the most probable one of no row
+    n_components_ : int
+        Components that are left.
+    means_ : ndarray of shape (k, d)
+        Their means.
+    variances_ : ndarray of shape (k,)
+        Their variances.
+    weights_ : ndarray of shape (k,)
+        Their weights, rescaled to sum to one.
+    labels_ : ndarray of int
+        Most probable component of every training row; rows of a removed one go to the nearest mean that is left.
+    counts_ : ndarray of shape (k,)
+        Rows with each label, 0 for a component that is the most probable one of no row.
     converged_ : bool
-    n_iter_ : variational iterations made, 0 where all rows are one point
+        Whether the iterations converged.
+    n_iter_ : int
+        Variational iterations made, 0 where all rows are one point.
+
+    Notes
+    -----
+    The table is centred and divided by one number for the fit, so its units do not matter. A mixture that has not
+    converged after `max_iter` iterations is used as it is; ``converged_`` says so, without a warning.
 
     Examples
     --------
@@ -79,6 +96,7 @@ class DPGMM(SphericalMixtureMixin):
         self.random_state = random_state
 
     def fit(self, X: FloatArray, y: object = None) -> Self:
+        """Find the clusters of a table X (n_samples, n_features); `y` is ignored."""
         X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
         self._prune(X, self._mixture(X))
         report(1.0)

@@ -40,21 +40,37 @@ class GMeans(PartitionMixin):
 
     Parameters
     ----------
-    significance : a cluster splits when the test of normality has a p-value below this; smaller finds fewer clusters
-    start : where the two halves of a cluster start: "axis" at ``mean +- v_1 sqrt(2 lambda_1 / pi)`` on its leading
-        axis, or "k-means++" at rows drawn at random, the tightest of three runs
-    max_components : most clusters; the splits of the last pass are made in the order of the clusters
-    tolerance : k-means stops when no center moves by more than this, in standard deviations of the table (the root
-        of the mean variance of its columns)
-    random_state : seed of the k-means++ starts; "axis" has nothing random in it
-
-    A cluster of fewer than 8 rows, or of rows that are one point, never splits.
+    significance : float, default 0.0001
+        A cluster splits when the test of normality has a p-value below this; smaller finds fewer clusters.
+    start : str, default "axis"
+        Where the two halves of a cluster start: "axis" at ``mean +- v_1 sqrt(2 lambda_1 / pi)`` on its leading axis, or
+        "k-means++" at rows drawn at random, the tightest of three runs.
+    max_components : int, default 200
+        Most clusters; the splits of the last pass are made in the order of the clusters.
+    tolerance : float, default 0.01
+        K-means stops when no center moves by more than this, in standard deviations of the table (the root of the mean
+        variance of its columns).
+    random_state : int, numpy.random.Generator or None, default None
+        Seed of the k-means++ starts; "axis" has nothing random in it.
 
     Attributes
     ----------
     n_components_ : int
-    means_ (k, d), variances_ (k,), counts_ (k,), weights_ (k,) : of the clusters
-    labels_ : cluster of every training row; ``counts_`` and ``means_`` are those of these rows
+        Number of clusters, k.
+    means_ : ndarray of shape (k, d)
+        Means of the clusters.
+    variances_ : ndarray of shape (k,)
+        Their variances.
+    counts_ : ndarray of shape (k,)
+        Their rows.
+    weights_ : ndarray of shape (k,)
+        Their shares of the rows.
+    labels_ : ndarray of int
+        Cluster of every training row; ``counts_`` and ``means_`` are those of these rows.
+
+    Notes
+    -----
+    A cluster of fewer than 8 rows, or of rows that are one point, never splits.
 
     Examples
     --------
@@ -80,6 +96,7 @@ class GMeans(PartitionMixin):
         self.random_state = random_state
 
     def fit(self, X: FloatArray, y: object = None) -> Self:
+        """Find the clusters of a table X (n_samples, n_features); `y` is ignored."""
         X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
         significance = check_number("significance", self.significance, owner=self, least=0, above=True)
         max_components = check_count("max_components", self.max_components, owner=self)

@@ -1,4 +1,4 @@
-"""Known counts: the oracle that is told how many clusters each client holds, as a ceiling for the estimators."""
+"""Known counts: the oracle that knows how many clusters each client holds, an upper bound for the estimators."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Self
@@ -20,20 +20,35 @@ class KnownCounts(PartitionMixin):
 
     Parameters
     ----------
-    counts : the number of clusters: an int for one table; for a federation, an int for all clients alike, a mapping
-        of client name to int, or a sequence with one int a client, in their order
-    n_init : runs of k-means from k-means++ starts, of which the tightest is kept
-    tolerance : k-means stops when no center moves by more than this, in standard deviations of the table (the root
-        of the mean variance of its columns)
-    random_state : seed of the starts
-
-    A table with fewer distinct rows than clusters has one cluster for each distinct row.
+    counts : int, mapping of str to int or sequence of int, default 1
+        The number of clusters: an int for one table; for a federation, an int for all clients alike, a mapping of
+        client name to int, or a sequence with one int a client, in their order.
+    n_init : int, default 10
+        Runs of k-means from k-means++ starts, of which the tightest is kept.
+    tolerance : float, default 0.01
+        K-means stops when no center moves by more than this, in standard deviations of the table (the root of the mean
+        variance of its columns).
+    random_state : int, numpy.random.Generator or None, default None
+        Seed of the starts.
 
     Attributes
     ----------
     n_components_ : int
-    means_ (k, d), variances_ (k,), counts_ (k,), weights_ (k,) : of the clusters
-    labels_ : cluster of every training row; ``counts_`` and ``means_`` are those of these rows
+        Number of clusters, k.
+    means_ : ndarray of shape (k, d)
+        Means of the clusters.
+    variances_ : ndarray of shape (k,)
+        Their variances.
+    counts_ : ndarray of shape (k,)
+        Their rows.
+    weights_ : ndarray of shape (k,)
+        Their shares of the rows.
+    labels_ : ndarray of int
+        Cluster of every training row; ``counts_`` and ``means_`` are those of these rows.
+
+    Notes
+    -----
+    A table with fewer distinct rows than clusters has one cluster for each distinct row.
 
     Examples
     --------
@@ -59,6 +74,7 @@ class KnownCounts(PartitionMixin):
         self.random_state = random_state
 
     def fit(self, X: FloatArray, y: object = None) -> Self:
+        """Find the clusters of a table X (n_samples, n_features); `y` is ignored."""
         X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
         if isinstance(self.counts, Mapping) or is_sequence(self.counts):
             raise ValueError(
@@ -77,16 +93,18 @@ class KnownCounts(PartitionMixin):
 
     def for_client(self, name: Hashable, position: int) -> Self:
         """This estimator with the count of one client: by `name` in a mapping, by `position` in a sequence."""
-        told: Any = self.counts
-        if isinstance(told, Mapping):
-            if name not in told:
-                raise ValueError(f"'counts' of KnownCounts must hold client {name!r}; it holds {list(told)!r}.")
-            told = told[name]
-        elif is_sequence(told):
-            if not 0 <= position < len(told):
-                raise ValueError(f"'counts' of KnownCounts must hold client {position} (from 0); it holds {len(told)}.")
-            told = told[position]
-        one: Self = clone(self).set_params(counts=check_count("counts", told, owner=self))
+        given: Any = self.counts
+        if isinstance(given, Mapping):
+            if name not in given:
+                raise ValueError(f"'counts' of KnownCounts must hold client {name!r}; it holds {list(given)!r}.")
+            given = given[name]
+        elif is_sequence(given):
+            if not 0 <= position < len(given):
+                raise ValueError(
+                    f"'counts' of KnownCounts must hold client {position} (from 0); it holds {len(given)}."
+                )
+            given = given[position]
+        one: Self = clone(self).set_params(counts=check_count("counts", given, owner=self))
         return one
 
 

@@ -37,16 +37,29 @@ class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : clusterer with `fit` and `predict`
-    param_grid : mapping of parameter name to the values to try, in order; the last name varies fastest
-    holdout : share of the rows held out
-    random_state : seed of the hold-out; also given to an estimator whose own `random_state` is None
+    estimator : object
+        Clusterer with `fit` and `predict`.
+    param_grid : mapping of str to sequence of object
+        Mapping of parameter name to the values to try, in order; the last name varies fastest.
+    holdout : float, default 0.2
+        Share of the rows held out.
+    random_state : int, numpy.random.Generator or None, default None
+        Seed of the hold-out; also given to an estimator whose own `random_state` is None.
 
     Attributes
     ----------
-    best_params_, best_score_, best_estimator_ : the choice, its silhouette, and its fit on all rows
-    results_ : tuple of `Candidate`, in grid order
-    n_components_, labels_ : of the best estimator
+    best_params_ : dict
+        The chosen values.
+    best_score_ : float
+        Their silhouette.
+    best_estimator_ : estimator
+        Fitted with them on all rows.
+    results_ : tuple of Candidate
+        In grid order.
+    n_components_ : int
+        Of the best estimator.
+    labels_ : ndarray of int
+        Of the best estimator.
 
     Examples
     --------
@@ -72,6 +85,7 @@ class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: FloatArray, y: object = None) -> Self:
+        """Score every combination on held-out rows of X (n_samples, n_features) and refit the best; `y` is ignored."""
         X = validate_data(self, X, dtype=float)
         if not hasattr(self.estimator, "predict"):
             raise TypeError(
@@ -103,6 +117,7 @@ class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: FloatArray) -> IntArray:
+        """Labels of the rows of X (n_samples, n_features) by the best estimator."""
         check_is_fitted(self)
         labels: IntArray = self.best_estimator_.predict(validate_data(self, X, dtype=float, reset=False))
         return labels

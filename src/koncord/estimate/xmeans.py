@@ -40,22 +40,37 @@ class XMeans(PartitionMixin):
 
     Parameters
     ----------
-    min_components : fewest clusters, unless there are fewer distinct rows. The search starts from as many, drawn by
-        k-means++. For 1 it starts from two, as two clusters out of many need not be better than one, and answers one
-        cluster where BIC prefers it to what was found
-    max_components : most clusters; the splits of the last pass are made in the order of the clusters
-    tolerance : k-means stops when no center moves by more than this, in standard deviations of the table (the root
-        of the mean variance of its columns)
-    random_state : seed of the k-means++ starts
-
-    A variance counts as at least 1e-6 of that of the same rows as one cluster, so duplicate rows, constant columns and
-    fewer rows than columns are all right. Rows that are one point, or two rows, never split.
+    min_components : int, default 1
+        Fewest clusters, unless there are fewer distinct rows. The search starts from as many, drawn by k-means++. For 1
+        it starts from two, as two clusters out of many need not be better than one, and answers one cluster where BIC
+        prefers it to what was found.
+    max_components : int, default 200
+        Most clusters; the splits of the last pass are made in the order of the clusters.
+    tolerance : float, default 0.01
+        K-means stops when no center moves by more than this, in standard deviations of the table (the root of the mean
+        variance of its columns).
+    random_state : int, numpy.random.Generator or None, default None
+        Seed of the k-means++ starts.
 
     Attributes
     ----------
     n_components_ : int
-    means_ (k, d), variances_ (k,), counts_ (k,), weights_ (k,) : of the clusters
-    labels_ : cluster of every training row; ``counts_`` and ``means_`` are those of these rows
+        Number of clusters, k.
+    means_ : ndarray of shape (k, d)
+        Means of the clusters.
+    variances_ : ndarray of shape (k,)
+        Their variances.
+    counts_ : ndarray of shape (k,)
+        Their rows.
+    weights_ : ndarray of shape (k,)
+        Their shares of the rows.
+    labels_ : ndarray of int
+        Cluster of every training row; ``counts_`` and ``means_`` are those of these rows.
+
+    Notes
+    -----
+    A variance counts as at least 1e-6 of that of the same rows as one cluster, so duplicate rows, constant columns and
+    fewer rows than columns are all right. Rows that are one point, or two rows, never split.
 
     Examples
     --------
@@ -79,6 +94,7 @@ class XMeans(PartitionMixin):
         self.random_state = random_state
 
     def fit(self, X: FloatArray, y: object = None) -> Self:
+        """Find the clusters of a table X (n_samples, n_features); `y` is ignored."""
         X = check_magnitude(validate_data(self, X, dtype=float), owner=self)
         max_components = check_count("max_components", self.max_components, owner=self)
         min_components = check_count("min_components", self.min_components, owner=self)

@@ -57,10 +57,14 @@ class SplitForest:
     Parameters
     ----------
     X : array (n_samples, n_features)
-    rows : indices of the rows of ``X`` to model, or groups of such indices, or None for all
-    split_factors : delta of each tree; the children start at ``mean +- delta sqrt(lambda_1) v_1``
-    is_spherical : one variance a component (ASM-S), else the identity (ASM-I)
-    n_em_iter : EM iterations of a split test, always all of them
+    rows : ndarray of int, sequence of ndarray of int or None, default None
+        Indices of the rows of ``X`` to model, or groups of such indices, or None for all.
+    split_factors : sequence of float
+        Delta of each tree; the children start at ``mean +- delta sqrt(lambda_1) v_1``.
+    is_spherical : bool
+        One variance a component (ASM-S), else the identity (ASM-I).
+    n_em_iter : int
+        EM iterations of a split test, always all of them.
     """
 
     def __init__(

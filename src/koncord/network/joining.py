@@ -118,4 +118,4 @@ def reason(log: bytes) -> str:
         "Failed to activate SuperNode": "it does not know the key of the invitation, or holds this site for connected",
         "Connection refused": "nobody answers there",
     }
-    return next((told for word, told in known.items() if word in text), "it ended the connection")
+    return next((meaning for word, meaning in known.items() if word in text), "it ended the connection")

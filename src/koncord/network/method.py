@@ -30,12 +30,12 @@ SAMPLE = np.linspace(-1.0, 1.0, 24).reshape(12, 2)
 
 def as_text(aggregator: Aggregator, estimator: Mapping[str, Any]) -> str:
     """The method of a run; `estimator` holds the arguments of `estimator_named`."""
-    told = {
+    stated = {
         "aggregator": aggregator.name,
         "parameters": aggregator.get_params(deep=False),
         "estimator": dict(estimator),
     }
-    return json.dumps(told, sort_keys=True)
+    return json.dumps(stated, sort_keys=True)
 
 
 def from_text(text: str, allowed: Collection[str] = ()) -> tuple[Aggregator, Any]:
@@ -46,12 +46,12 @@ def from_text(text: str, allowed: Collection[str] = ()) -> tuple[Aggregator, Any
     """
     if len(text) > LONGEST:
         raise ValueError(f"The method has {len(text)} characters; at most {LONGEST} are read.")
-    told = json.loads(text)
-    check_not_outside(AGGREGATORS, told["aggregator"], allowed)
-    check_not_outside(ESTIMATORS, told["estimator"]["name"], allowed)
-    aggregator = aggregator_named(told["aggregator"])(**told.get("parameters", {}))
+    stated = json.loads(text)
+    check_not_outside(AGGREGATORS, stated["aggregator"], allowed)
+    check_not_outside(ESTIMATORS, stated["estimator"]["name"], allowed)
+    aggregator = aggregator_named(stated["aggregator"])(**stated.get("parameters", {}))
     aggregator.most_rounds()  # checks what it reads
-    estimator = estimator_named(**told["estimator"])
+    estimator = estimator_named(**stated["estimator"])
     with one_thread():
         seeded(clone(estimator), 0).fit(SAMPLE)
     return aggregator, estimator

@@ -18,7 +18,7 @@ HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 RUNTIME = "runtime"  # in a site's folder: what its SuperNode and its client know each other by
 LOWEST_PORT, HIGHEST_PORT = 1, 65535
 INSECURE = (
-    "WARNING: this federation is insecure. Nothing is encrypted and no site proves who it is: whoever can run a "
+    "WARNING: this federation is insecure. Nothing is encrypted and no site proves who it is: anyone who can run a "
     "program on this machine can read every message, answer as any site and start runs. For trying things out only."
 )
 

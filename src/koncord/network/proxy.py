@@ -9,7 +9,7 @@ from pwd import getpwuid
 from koncord.errors import KoncordError
 from koncord.protocol.schema import LARGEST_ANSWER
 
-# What a Flower SuperNode with a registered key calls. Whoever reaches /v1/control or /v1/runtime could register keys
+# What a Flower SuperNode with a registered key calls. Anyone who reaches /v1/control or /v1/runtime could register keys
 # and start programs.
 FLEET = (
     "activate-node",

@@ -83,7 +83,7 @@ class SiteFolder:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`.
 
         Unless it `may_weaken`, nothing is written over the files of a site with stronger limits: `NotAllowed` says what
-        would become weaker. Whoever calls this is the folder's `sole_owner`.
+        would become weaker. The caller is the folder's `sole_owner`.
         """
         usual = usual_methods(with_rows=policy.allows_disclosure)
         methods = tuple(sorted(set(policy.methods))) if policy.methods else usual
@@ -207,7 +207,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     """The site's replies to one exchange and the seconds each took; what it needs to go on is on disk before.
 
     Whatever is refused is in the ledger before the refusal micro-clusters. How long an answer took depends on the rows:
-    it is told in whole seconds, and beside a privacy budget not at all.
+    it is sent in whole seconds, and with a privacy budget not at all.
     """
     place = SiteFolder.load(folder)
     is_named = RUN_NAME.fullmatch(run) is not None
@@ -278,7 +278,7 @@ def asked_method(place: SiteFolder, method: str) -> tuple[Aggregator, Any]:
 def note_run(place: SiteFolder, run: str) -> None:
     """Note that the site takes part in this run; `NotAllowed` if that is one run more than its owner allows.
 
-    A run whose folder is gone is over: nobody knows what was told in it, so nothing more is.
+    A run whose folder is gone is over: nobody knows what was sent in it, so nothing more is.
     """
     own = place.run_folder(run)
     with locked(place.folder / "lock"), (place.folder / RUNS).open("a+", encoding="ascii") as file:

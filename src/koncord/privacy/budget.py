@@ -1,4 +1,4 @@
-"""What a site may tell of its rows in one run, and what it has told: the only place that knows OpenDP.
+"""The privacy budget of a site and what was spent of it: the only place that knows OpenDP.
 
 A release adds Gaussian noise to whole numbers. OpenDP draws it, from the generator of the operating system, and its
 privacy maps say what it costs in zero-concentrated differential privacy (rho, Bun and Steinke, 2016). The costs of
@@ -33,10 +33,14 @@ class Budget:
 
     Parameters
     ----------
-    epsilon, delta : of differential privacy
-    bound : radius of the ball that rows are clipped to, in the units of the table; agreed before anyone looks at rows
-    center : of that ball, the same number in every column
-    rounds : rounds of sums that the budget is divided over; None takes as many as the aggregator asks for
+    epsilon, delta : float
+        Of differential privacy.
+    bound : float
+        Radius of the ball that rows are clipped to, in the units of the table; agreed before anyone looks at rows.
+    center : float, default 0.0
+        Of that ball, the same number in every column.
+    rounds : int or None, default None
+        Rounds of sums that the budget is divided over; None takes as many as the aggregator asks for.
     """
 
     epsilon: float
@@ -56,7 +60,7 @@ class Budget:
             check_count("rounds", self.rounds, owner=self, least=0)
         require("privacy", "A privacy budget")
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The budget for a reader, as JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

@@ -48,7 +48,8 @@ class Mechanism:
     Parameters
     ----------
     X : array (n_samples, n_features)
-    accountant : draws the noise
+    accountant : Accountant
+        Draws the noise.
     """
 
     def __init__(self, X: FloatArray, accountant: Accountant) -> None:

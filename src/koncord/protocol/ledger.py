@@ -48,10 +48,14 @@ class Ledger:
 
     Parameters
     ----------
-    path : the file; it is made if it is not there, its folder must be
-    run : name of the run, to tell runs apart in one file
-    site : name of the site
-    clock : gives the time
+    path : Path
+        The file; it is made if it is not there, its folder must be.
+    run : str
+        Name of the run, to tell runs apart in one file.
+    site : str
+        Name of the site.
+    clock : callable, default lambda: datetime.now(UTC)
+        Gives the time.
     """
 
     def __init__(

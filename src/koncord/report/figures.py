@@ -34,10 +34,13 @@ def estimate_figure(
 
     Parameters
     ----------
-    X : array (n_samples, n_features) that was fitted
-    labels : component of every row
+    X : ndarray of shape (n_samples, n_features)
+        That was fitted.
+    labels : ndarray of int
+        Component of every row.
     means : array (n_components, n_features)
-    candidates : the configurations that were scored, in grid order; none leaves out the second panel
+    candidates : sequence of Candidate
+        The configurations that were scored, in grid order; none leaves out the second panel.
     """
     figure = Figure(figsize=(11.5 if candidates else 6.2, 5.4), layout=ConstrainedLayoutEngine(w_pad=0.12))
     axes = figure.subplots(1, 2 if candidates else 1, squeeze=False, width_ratios=(1.25, 1) if candidates else (1,))[0]

@@ -139,11 +139,15 @@ class SiteMemory:
 
     Parameters
     ----------
-    path : the file; its folder exists
-    site : the site as it was before the run; its state is taken from the file if there is one
-    aggregator : class whose client steps it takes
-    identity : what must not change while the run goes on (the table, the estimator), by name; JSON values. The
-        site's privacy budget is one of these
+    path : Path
+        The file; its folder exists.
+    site : Site
+        The site as it was before the run; its state is taken from the file if there is one.
+    aggregator : type
+        Class whose client steps it takes.
+    identity : mapping of str to object
+        What must not change while the run goes on (the table, the estimator), by name; JSON values. The site's privacy
+        budget is one of these.
     """
 
     def __init__(self, path: Path, site: Site, aggregator: type[Aggregator], identity: Mapping[str, Any]) -> None:
@@ -226,7 +230,7 @@ class SiteMemory:
 
 def budget_of(site: Site) -> dict[str, Any]:
     """The privacy budget of a site, by the name it has in a sentence."""
-    return {} if site.private is None else {"privacy budget": site.private.budget.told()}
+    return {} if site.private is None else {"privacy budget": site.private.budget.as_dict()}
 
 
 def state_kinds(aggregator: type[Aggregator]) -> tuple[type[Any], ...]:

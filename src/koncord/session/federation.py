@@ -78,7 +78,7 @@ def run(
         Use the columns that all sites have and leave out the others.
     estimator_name : str, default None
         The estimator's name in a sentence; None takes the name of its class.
-    started : datetime, default None
+    started : datetime or None, default None
         When the run began; None is now.
     options : mapping of str to value, default None
         What else was asked for, by the name it was asked by: kept in the record.

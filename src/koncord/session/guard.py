@@ -24,8 +24,8 @@ MOST_REFUSALS = 10
 class ReplyGuard:
     """The server's: a reply is of the type, the round and the sizes that its client was asked for.
 
-    What a client says of itself holds for the rest of the run: whoever names 100 rows may not count 200 later, and
-    whoever found 3 components may not send 4.
+    What a client says of itself holds for the rest of the run: a client of 100 rows may not count 200 later, and one
+    that found 3 components may not send 4.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class QuestionGuard:
 
     Describe and Prepare belong to round 0 and may come again a few times, as a reply may have been lost. Every other
     round is answered once, there are no more rounds, and no more messages of a kind, than the aggregator itself has
-    with the parameters that were told, and Attribute is the last. What was refused counts, too.
+    with its parameters, and Attribute is the last. What was refused counts, too.
     """
 
     def __init__(self, site: str, aggregator: Aggregator | type[Aggregator]) -> None:

@@ -31,7 +31,7 @@ class Link(Protocol):
 def run_rounds(link: Link, server: Server, *, first_round: int, first_share: float = 0.1) -> tuple["Outcome", int]:
     """Drive `server` over `link` to its outcome; also the number of the next round.
 
-    `first_share` is the share of the work that the first exchange is expected to be, for whoever watches.
+    `first_share` is the share of the work that the first exchange is expected to be, for the progress bar.
     """
     last_round, n_exchanges = first_round - 1, 0
     down = next(server)

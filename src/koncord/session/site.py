@@ -29,13 +29,19 @@ class Site:
 
     Parameters
     ----------
-    name : the site's own stable name; its random streams belong to it
+    name : str
+        The site's own stable name; its random streams belong to it.
     X : array (n_samples, n_features)
-    columns : names of the columns
-    estimator : phase-1 estimator, cloned before it is fitted
-    aggregator : class or instance whose client steps this site will take
-    policy : what the site's owner lets leave it: the floor and the privacy budget are kept here
-    ledger : where every message is noted before it leaves, or None
+    columns : tuple of str
+        Names of the columns.
+    estimator : object
+        Phase-1 estimator, cloned before it is fitted.
+    aggregator : Aggregator or type
+        Class or instance whose client steps this site will take.
+    policy : SitePolicy or None, default None
+        What the site's owner lets leave it: the floor and the privacy budget are kept here.
+    ledger : Ledger or None, default None
+        Where every message is noted before it leaves, or None.
     """
 
     def __init__(

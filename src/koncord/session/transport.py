@@ -50,10 +50,14 @@ class PackedLink(ABC):
 
     Parameters
     ----------
-    clients : names of the sites
-    min_sites : fewest sites that must answer an exchange; with fewer the run stops with `TooFewSites`
-    journal : where exchanges are kept and looked up first, or None
-    left_out : sites that are not asked any more, each with the last exchange it was asked in
+    clients : sequence of str
+        Names of the sites.
+    min_sites : int, default 1
+        Fewest sites that must answer an exchange; with fewer the run stops with `TooFewSites`.
+    journal : Journal or None, default None
+        Where exchanges are kept and looked up first, or None.
+    left_out : mapping of str to int or None, default None
+        Sites that are not asked any more, each with the last exchange it was asked in.
     """
 
     def __init__(

@@ -140,22 +140,25 @@ class Consensus(Aggregator):
 
     Parameters
     ----------
-    min_report : rows that every micro-cluster and sum a client sends stands for at least. None is 20, or the floor of
-    the run
-        where that is more: micro-clusters of fewer than 20 rows find clusters less well (docs/consensus.md) and tell
-        more, so they are asked for here, and the floor of the run must allow them
-    n_rounds : most rounds of refinement by nearest center. 0 makes Gaussian clusters of the micro-clusters instead,
-    without a
-        round; where a site has a privacy budget, which tells no covariance, the centers of the micro-clusters are kept
-    max_clusters : most clusters that are looked for
-    slack : a clustering whose silhouette exceeds that of one Gaussian by no more than this less than the best one does
-        is as good, and the gap statistic decides among such
-    tol : stop when no center moves farther than this share of the root mean squared distance of rows to centers
-    min_support : sites that a cluster needs micro-clusters of to be believed; None is as many as the run asks for, 1
-    unless
-        told otherwise. With 2 or more, one lying site can do less harm: micro-clusters of clusters with fewer sites are
-        set aside and the choice is made anew, no site counts for more rows than so many sites have, and sums of rows
-        that cannot be are not counted. What a single honest site holds goes too
+    min_report : int or None, default None
+        Smallest number of rows of a micro-cluster and of a sum. None is 20, or the floor of the run if that is more.
+        Smaller micro-clusters find clusters less well (docs/consensus.md) and disclose more; the floor of the run must
+        allow them.
+    n_rounds : int, default 0
+        Most rounds of refinement by nearest center. 0 fits Gaussian clusters to the micro-clusters instead, without a
+        round. A site with a privacy budget sends no covariance; then the centers of the micro-clusters are kept.
+    max_clusters : int, default 100
+        Largest number of clusters considered.
+    slack : float, default 0.02
+        Clusterings whose null-corrected silhouette is within `slack` of the best are ties; the gap statistic breaks
+        them.
+    tol : float, default 0.01
+        Stop when no center moves farther than this share of the root mean squared distance of rows to centers.
+    min_support : int or None, default None
+        Sites that must hold micro-clusters of a cluster. None takes the value of the run, which is 1 by default. With 2
+        or more, a single malicious site can do less harm: micro-clusters of clusters with fewer sites are set aside and
+        K is chosen again, no site counts for more rows than so many sites have, and implausible sums are left out.
+        Clusters that a single honest site holds are lost too.
 
     Examples
     --------

@@ -275,15 +275,20 @@ class FedGEM(Aggregator):
 
     Parameters
     ----------
-    upsilon : scale of the squared radii that group components at the end, or None: chosen from `UPSILONS` without
-        labels. Then every client first runs on 80 % of its rows; of the models the candidates give, the one with the
-        largest silhouette of the clients' held-out rows, summed over clients, wins (ties: fewer clusters, then order)
-    n_rounds : EM steps before the last one; in the released variant the most rounds after the first
-    radius : "program", the radius the method's feasibility programme allows, or "exact", the largest one for which
-        the expected log-likelihood does not fall inside the ball
-    variant : "corrected", or "released": as the released program behaves
-    start : "counts", k-means++ seeds with the local k of phase 1; "means", the means of phase 1; or a list with one
-        array of means a client, in client order
+    upsilon : float or None, default None
+        Scale of the squared radii that group components at the end, or None: chosen from `UPSILONS` without labels.
+        Then every client first runs on 80 % of its rows; of the models the candidates give, the one with the largest
+        silhouette of the clients' held-out rows, summed over clients, wins (ties: fewer clusters, then order).
+    n_rounds : int, default 10
+        EM steps before the last one; in the released variant the most rounds after the first.
+    radius : str, default "program"
+        "program", the radius the method's feasibility programme allows, or "exact", the largest one for which the
+        expected log-likelihood does not fall inside the ball.
+    variant : str, default "corrected"
+        "corrected", or "released": as the released program behaves.
+    start : str or sequence of ndarray, default "counts"
+        "counts", k-means++ seeds with the local k of phase 1; "means", the means of phase 1; or a list with one array
+        of means a client, in client order.
 
     Notes
     -----

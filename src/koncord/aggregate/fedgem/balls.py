@@ -41,7 +41,8 @@ def move_together(centers: FloatArray, radii: FloatArray, clients: IntArray) -> 
     ----------
     centers : array (n_balls, n_features)
     radii : array (n_balls,)
-    clients : array (n_balls,), the client of each ball, in ascending order
+    clients : ndarray of shape (n_balls,)
+        The client of each ball, in ascending order.
     """
     if reaches_half_way(centers, radii):
         return middle_of_all(centers, clients)

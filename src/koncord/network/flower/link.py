@@ -25,12 +25,18 @@ class FlowerLink(PackedLink):
 
     Parameters
     ----------
-    relay : the running relay
-    nodes : Flower's number of every site, by its name; None for one without a key, which is asked for its name
-    run : name of the run, the same when it is resumed
-    method : what the sites are told of estimator and aggregator, as JSON
-    policy : quorum and timeouts
-    left_out : sites that are not asked any more, each with the last exchange it was asked in
+    relay : Relay
+        The running relay.
+    nodes : mapping of str to int or None
+        Flower's number of every site, by its name; None for one without a key, which is asked for its name.
+    run : str
+        Name of the run, the same when it is resumed.
+    method : str
+        Estimator and aggregator of the run, as JSON for the sites.
+    policy : ServerPolicy
+        Quorum and timeouts.
+    left_out : mapping of str to int or None, default None
+        Sites that are not asked any more, each with the last exchange it was asked in.
     """
 
     def __init__(
@@ -81,8 +87,10 @@ class Relay:
 
     Parameters
     ----------
-    home : folder of Flower's configuration at the coordinator
-    folder : an empty folder of one's own, for the socket and the program
+    home : Path
+        Folder of Flower's configuration at the coordinator.
+    folder : Path
+        An empty folder of one's own, for the socket and the program.
     """
 
     def __init__(self, home: Path, folder: Path) -> None:

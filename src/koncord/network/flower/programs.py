@@ -86,7 +86,7 @@ def superlink_command(*, host: str, port: int, certificates: Path | None, databa
 
 
 def supernode_command(*, address: str, site: str, credentials: Path | None, port: int, runtime: Path) -> list[str]:
-    """A SuperNode that gives its tasks to whoever has the secret of `runtime`, on a port of this machine.
+    """A SuperNode that gives its tasks to the holder of the secret of `runtime`, on a port of this machine.
 
     `credentials` is the folder of the site's key and the authority's certificate; without, it says its name.
     """
@@ -150,6 +150,6 @@ def call(home: Path, *arguments: str) -> dict[str, Any]:
     except ValueError:
         answer = {}
     if done.returncode or not answer.get("success", False):
-        told = answer.get("error-message") or " ".join((done.stderr or done.stdout).split())[-300:]
-        raise KoncordError(f"flwr {' '.join(arguments[:2])} failed: {told}")
+        reason = answer.get("error-message") or " ".join((done.stderr or done.stdout).split())[-300:]
+        raise KoncordError(f"flwr {' '.join(arguments[:2])} failed: {reason}")
     return answer

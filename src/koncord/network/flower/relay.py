@@ -46,7 +46,7 @@ def relay(grid: Grid, connection: Connection) -> None:
 
 
 class Roll:
-    """Which of Flower's nodes is which site: a key has its node; a node without one is asked, and believed."""
+    """Which of Flower's nodes is which site: a key has its node; a node without one names itself, unverified."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid

@@ -1,8 +1,9 @@
 """The tasks that a SuperNode has for its site, one for each message that came.
 
-The SuperNode gives them out on 127.0.0.1, where every user of the machine can ask. It gives them to whoever signs with
-the site's secret, and to nobody else; its certificate tells it from another program on the same port. A task comes with
-a token, by which its message is read and answered: it stays within this process and never stands in a command line.
+The SuperNode gives them out on 127.0.0.1, where every user of the machine can ask. It gives them only to a process that
+signs with the site's secret, and to nobody else; its certificate tells it from another program on the same port. A task
+comes with a token, by which its message is read and answered: it stays within this process and never stands in a
+command line.
 """
 
 import json
