@@ -15,19 +15,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
-from koncord._validation import LARGEST_VALUE, check_count
+from koncord._validation import check_count
 from koncord._words import counted
 from koncord.aggregate.base import check_is_aggregator
 from koncord.aggregate.consensus import Consensus
+from koncord.data.files import Table
+from koncord.data.frames import names_in, table_in_memory
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
-from koncord.model.globalmodel import names_in
+from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
 from koncord.session.federation import SERVER, run, scaled_rows
 from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
-from koncord.types import FloatArray, IntArray
+from koncord.types import IntArray
 
 
 class FederatedClustering(BaseEstimator):  # type: ignore[misc]
@@ -40,8 +42,20 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         `koncord.estimate.base`). None is `ASM()`.
     aggregator : Aggregator, default None
         Phase 2: exchanges parameters and finds the global clusters. None is `Consensus()`.
-    standardize : bool, default False
-        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone.
+    standardize : bool or None, default None
+        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. None is yes, or no with a
+        privacy budget.
+    log : bool or sequence of str, default True
+        Take the logarithm of columns of positive numbers that are skewed, and less so after it; or of these columns
+        and of no others.
+    fence : bool, default True
+        Move values beyond 8 robust standard deviations from the quartiles of their column to there. Without
+        `standardize` columns keep their units: there is no fence, and no logarithm of columns that are not named.
+    missing : {"gaussian", "mean", "drop"}, default "gaussian"
+        What stands in for a missing value (NaN): what the other columns of its row let expect, or the mean of its
+        column; or rows with gaps take no part, and are labelled all the same.
+    categories : sequence of str, default ()
+        Columns whose values, numbers or text, are levels. Each counts as much as one column of numbers.
     random_state : int, Generator or None, default None
         The same seed gives the same result in whatever order named sites are given.
     min_report : int, default 20
@@ -99,7 +113,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         estimator: Any = None,
         aggregator: Any = None,
         *,
-        standardize: bool = False,
+        standardize: bool | None = None,
+        log: bool | Sequence[str] = True,
+        fence: bool = True,
+        missing: Missing = "gaussian",
+        categories: Sequence[str] = (),
         random_state: RandomState = None,
         min_report: int = SitePolicy.min_report,
         min_support: int = ServerPolicy.min_support,
@@ -109,6 +127,10 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.estimator = estimator
         self.aggregator = aggregator
         self.standardize = standardize
+        self.log = log
+        self.fence = fence
+        self.missing = missing
+        self.categories = categories
         self.random_state = random_state
         self.min_report = min_report
         self.min_support = min_support
@@ -138,19 +160,27 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         check_is_aggregator(aggregator, owner=self)
         if self.privacy is not None and self.standardize:
             raise ValueError(
-                "'standardize' of FederatedClustering must be False with a privacy budget: columns are brought to one "
-                "scale beforehand, by numbers that do not depend on the rows."
+                "'standardize' of FederatedClustering must be False or None with a privacy budget: columns are brought "
+                "to one scale beforehand, by numbers that do not depend on the rows."
             )
         named = named_clients(clients)
-        tables = {name: as_table(name, table) for name, table in named.items()}
+        tables = {name: as_table(name, table, self.categories) for name, table in named.items()}
+        preparation = preparation_of(self) if self.privacy is None else None
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
-        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        link = in_process(
+            {name: (table.X, table.columns) for name, table in tables.items()},
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels={name: table.levels for name, table in tables.items()},
+        )
         result = run(
             link,
             aggregator,
             estimator=estimator,
             seed=seed_of(self.random_state),
-            standardize=self.standardize,
+            standardize=preparation is not None and preparation.standardize,
+            preparation=preparation,
             site_policy=policy,
             server_policy=ServerPolicy(min_support=min_support),
             common_columns=self.common_columns,
@@ -161,9 +191,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.record_ = result.record
         self.ledger_ = self.departures_ = list(result.ledger)
         self.sites_ = list(tables)
-        self.n_features_in_ = len(self.model_.columns)
+        self.n_features_in_ = len(self.model_.plan.inputs)
         if any(names_in(table) for table in named.values()):
-            self.feature_names_in_ = np.array(self.model_.columns, dtype=object)
+            self.feature_names_in_ = np.array(self.model_.plan.inputs, dtype=object)
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
         self.n_clusters_ = self.model_.n_clusters
@@ -269,28 +299,25 @@ def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     return named
 
 
-def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
+def as_table(site: str, table: Any, categories: Sequence[str] = ()) -> Table:
     """Rows as floats and column names, the table's own if it has them; an error names the site."""
-    try:
-        X = np.asarray(table, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"The table of site {site!r} must hold numbers only: {error}.") from error
-    if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"The table of site {site!r} must have at least one row and one column; got shape {X.shape}.")
-    columns = names_in(table) or tuple(f"x{at}" for at in range(X.shape[1]))
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"The table of site {site!r} has two columns of one name.")
-    hidden = [name for name in columns if not is_showable(name)]
-    if hidden:
-        raise ValueError(f"The table of site {site!r} has a column whose name cannot be shown: {hidden[0]!r}.")
-    is_bad = ~(np.abs(X) <= LARGEST_VALUE)
-    if is_bad.any():
-        row, column = np.argwhere(is_bad)[0]
-        raise ValueError(
-            f"The table of site {site!r} holds {int(is_bad.sum())} values that are missing, infinite or beyond "
-            f"{LARGEST_VALUE:g}, the first in row {row}, column {columns[column]!r}."
-        )
-    return X, columns
+    names = names_in(table)
+    own = [name for name in categories if names is None or name in names]
+    return table_in_memory(table, what=f"The table of site {site!r}", name=site, categories=own)
+
+
+def preparation_of(clustering: FederatedClustering) -> Preparation:
+    """What is done with columns, as the parameters say; ValueError for one that is wrong."""
+    log = clustering.log
+    if isinstance(log, str):
+        raise ValueError(f"'log' of FederatedClustering must be True, False or a sequence of columns; got {log!r}.")
+    return Preparation(
+        standardize=clustering.standardize is not False,
+        log=log is True,
+        logged=() if isinstance(log, bool) else tuple(log),
+        fence=clustering.fence,
+        missing=clustering.missing,
+    )
 
 
 def seed_of(random_state: RandomState) -> int:

@@ -8,9 +8,9 @@ from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from koncord._progress import part, report, reporting
-from koncord.cli.fit import in_order
 from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
+from koncord.prepare.settings import Preparation
 from koncord.session.policy import SitePolicy
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> None:
                 estimator=estimator,
                 seed=SEED,
                 standardize=True,
+                preparation=Preparation(),
                 site_policy=SitePolicy(),
                 estimator_name="asm",
                 files={table.name: f"{SITES}/{table.name}.csv" for table in tables},
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
         record = replace(result.record, truth=truth)
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=True) as folder:
-            ordered = {table.name: in_order(table, model.columns) for table in tables}
+            ordered = {table.name: model.plan.apply(table.X, table.columns) for table in tables}
             write_run(folder, model, record, page(model, record), ordered)
             write_tables(folder / SITES, tables)
     written = args.out / PAGE

@@ -12,8 +12,10 @@ from koncord.cli.options import (
     ASM_OPTIONS,
     PRIVACY_OPTIONS,
     add_aggregator_options,
+    add_categories_option,
     add_common_option,
     add_estimator_options,
+    add_preparation_options,
     add_privacy_options,
     add_site_options,
     add_support_option,
@@ -24,11 +26,13 @@ from koncord.cli.options import (
     check_estimator_options,
     check_floor,
     estimator_of,
+    preparation_of,
     site_policy_of,
     table_of,
 )
 from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
+from koncord.prepare.settings import Preparation
 from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
@@ -62,12 +66,20 @@ RECORDED = (
     "array",
     "decimal",
     "na",
+    "categories",
+    "log",
+    "no_log",
+    "no_fence",
     "max_components",
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
 )
 # Kept there too, unless they are as they are without being asked for.
-GUARDS = {"min_report": SitePolicy.min_report, "min_support": ServerPolicy.min_support}
+GUARDS = {
+    "min_report": SitePolicy.min_report,
+    "min_support": ServerPolicy.min_support,
+    "missing": Preparation.missing,
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -81,7 +93,10 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
-    add_common_option(add_table_options(parser))
+    tables = add_table_options(parser)
+    add_common_option(tables)
+    add_categories_option(tables)
+    add_preparation_options(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
@@ -127,6 +142,7 @@ def run(args: argparse.Namespace) -> None:
                 policy=policy,
                 ledgers=args.ledger,
                 run=started.isoformat(timespec="seconds"),
+                levels={table.name: table.levels for table in tables},
             )
             result = federation.run(
                 link,
@@ -137,6 +153,7 @@ def run(args: argparse.Namespace) -> None:
                 site_policy=policy,
                 server_policy=ServerPolicy(min_support=args.min_support),
                 common_columns=args.common_columns,
+                preparation=preparation_of(args) if policy.budget is None else None,
                 estimator_name=args.estimator,
                 started=started,
                 options=asked(args, RECORDED, unless=GUARDS),
@@ -145,7 +162,7 @@ def run(args: argparse.Namespace) -> None:
             model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
-            rows = {table.name: in_order(table, model.columns) for table in tables}
+            rows = {table.name: model.plan.apply(table.X, table.columns, table.levels) for table in tables}
             write_run(folder, model, record, page(model, record), rows)
     if args.json:
         places = {
@@ -179,21 +196,17 @@ def read_tables(args: argparse.Namespace) -> "list[Table]":
     tables = []
     for at, file in enumerate(args.files):
         report(at / len(args.files), Path(file).name)
-        tables.append(table_of(args, file, may_lack=True))
+        tables.append(table_of(args, file, may_lack=True, may_miss=True))
     check_dropped(args.drop or (), tables)
+    check_dropped(args.categories or (), tables, "--categories")
     return tables
 
 
-def check_dropped(names: Sequence[str], tables: "Sequence[Table]") -> None:
-    """Refuse to drop what no table has: a site may lack a column that another has to leave out."""
+def check_dropped(names: Sequence[str], tables: "Sequence[Table]", option: str = "--drop") -> None:
+    """Refuse to name what no table has: a site may lack a column that another has to leave out."""
     from koncord.data.files import suggestion
 
     known = dict.fromkeys(column for table in tables for column in (*table.columns, *table.dropped))
     for name in names:
         if name not in known:
-            raise ValueError(f"No file has the column {name!r} of --drop; {suggestion(name, list(known))}")
-
-
-def in_order(table: "Table", columns: Sequence[str]) -> Any:
-    """Rows of a table with its columns in this order."""
-    return table.X[:, [table.columns.index(column) for column in columns]]
+            raise ValueError(f"No file has the column {name!r} of {option}; {suggestion(name, list(known))}")

@@ -10,6 +10,7 @@ from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.options import (
     GIVEN,
     add_aggregator_options,
+    add_categories_option,
     add_estimator_options,
     add_privacy_options,
     add_site_options,
@@ -27,6 +28,7 @@ from koncord.cli.options import (
 )
 from koncord.cli.output import as_json
 from koncord.estimate.registry import ESTIMATORS
+from koncord.prepare.settings import Preparation
 from koncord.session.policy import SitePolicy
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ def add_parser(subparsers: Any) -> None:
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
     )
     add_privacy_options(parser)
-    add_table_options(parser)
+    add_categories_option(add_table_options(parser))
     add_estimator_options(parser)
     add_aggregator_options(parser)
     parser.set_defaults(run=run, **dict.fromkeys(REHEARSED))
@@ -127,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
     from koncord.network.processes import say
 
     invitation = Invitation.load(args.invite)
-    table = table_of(args, args.data)
+    table = table_of(args, args.data, may_miss=True)
     for note in notes_on([table]):
         say(f"note: {note}")
     if args.dry_run:
@@ -182,6 +184,7 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", pol
             table.X,
             table.columns,
             policy,
+            levels=table.levels,
             ledgers=args.ledger,
             may_weaken=args.weaken,
         )
@@ -220,6 +223,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         estimator=estimator_of(args, random_state=None),
         aggregator=aggregator,
         policy=policy,
+        levels=table.levels,
     )
     link = Rehearsal(site)
     federation.run(
@@ -228,6 +232,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         estimator=site.estimator,
         seed=args.seed,
         standardize=args.standardize and policy.budget is None,
+        preparation=None if policy.budget is not None else Preparation(standardize=args.standardize),
         site_policy=policy,
     )
     spent = None if site.private is None else site.private.epsilon

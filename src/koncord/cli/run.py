@@ -14,15 +14,19 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
+    add_preparation_options,
+    add_standardize_option,
     add_support_option,
     aggregator_of,
     asked,
     check_aggregator_options,
     check_estimator_options,
     names,
+    preparation_of,
 )
 from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
+from koncord.prepare.settings import Preparation
 from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ examples:
 """
 SETTINGS, JOURNAL, LOCK = "resume.json", "journal", "lock"
 LOOK_EVERY = 1.0
+PREPARED = ("log", "no_log", "no_fence")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -59,6 +64,10 @@ METHOD = (
     "allow_disclosure",
     "set",
     "standardize",
+    "log",
+    "no_log",
+    "no_fence",
+    "missing",
     "min_support",
     "common_columns",
     *GIVEN,
@@ -108,12 +117,9 @@ def add_parser(subparsers: Any) -> None:
         default=ServerPolicy.wait,
         help=f"seconds to wait for sites to connect before the run begins (default: {ServerPolicy.wait:g})",
     )
-    parser.add_argument(
-        "--standardize",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="give every column mean 0 and variance 1 over all sites first (default: yes)",
-    )
+    group = add_preparation_options(parser)
+    add_standardize_option(group)
+    parser.set_defaults(standardize=True)
     add_common_option(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
@@ -325,6 +331,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 standardize=args.standardize,
                 server_policy=policy,
                 common_columns=args.common_columns,
+                preparation=preparation_of(args),
                 **recorded(args, settings),
             )
         except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
@@ -359,8 +366,8 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
-        ("clusters", "upsilon", "micro_cluster_rows", "allow_disclosure", "set", "common_columns", *GIVEN),
-        unless={"min_support": ServerPolicy.min_support},
+        ("clusters", "upsilon", "micro_cluster_rows", "allow_disclosure", "set", "common_columns", *PREPARED, *GIVEN),
+        unless={"min_support": ServerPolicy.min_support, "missing": Preparation.missing},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 

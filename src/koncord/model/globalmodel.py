@@ -1,10 +1,12 @@
 """The model a federation leaves behind: parameters and their history, no rows.
 
-File format (version 2): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
+File format (version 3): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
 ``scales`` (d,) to standardise a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
 their means; and, where the shape of the clusters is known, ``axes`` (q, d), ``covariances`` (k, q, q) along these axes
-and ``mixing`` (k,), the weights of the mixture; files of version 1 have no shapes. Its metadata is one entry
+and ``mixing`` (k,), the weights of the mixture; files of version 1 have no shapes; and, where more
+than a scale was agreed for the columns, arrays ``plan.NAME`` of `koncord.prepare.plan.Plan` and ``plan`` in the
+metadata, which files before version 3 do not have. Its metadata is one entry
 ``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``, ``local_counts``, ``seed``,
 ``settings``, ``info`` and ``versions``.
 Any safetensors reader opens it; nothing in it is executed.
@@ -22,16 +24,20 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from koncord._files import write_atomic
+from koncord.data.frames import table_in_memory
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
+from koncord.prepare.plan import Plan, plain_plan
 from koncord.types import FloatArray, IntArray
 
 FORMAT = "koncord-global-model"
-VERSION = 2
-READS = (1, 2)
+VERSION = 3
+READS = (1, 2, 3)
 # Arrays of the file that hold the shape of the clusters, where it is known.
 SHAPES = ("axes", "covariances", "mixing")
+# Arrays of the plan, where it has them.
+PLANNED = ("logged", "least", "low", "high", "fill", "covariances")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +58,7 @@ class GlobalModel:
     holdings: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # (n_sites, n_clusters)
     groups: Mapping[str, IntArray] = field(default_factory=dict)  # cluster of each local component, by site
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # means of the local components, by site
+    plan: Plan = None  # type: ignore[assignment]  # what is done with columns; None: they are scaled
     gaussians: Gaussians | None = None  # shape of the clusters around the same centers; None: a row goes to the nearest
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # estimator and aggregator as text
@@ -68,6 +75,10 @@ class GlobalModel:
                 raise ValueError(f"'{name}' of a GlobalModel must have shape {shape}; got {getattr(self, name).shape}.")
         if len(self.columns) != d:
             raise ValueError(f"'columns' of a GlobalModel must name {d} columns; got {len(self.columns)}.")
+        if self.plan is None:
+            object.__setattr__(self, "plan", plain_plan(self.columns, self.means, self.scales))
+        if self.plan.features != self.columns:
+            raise ValueError("'plan' of a GlobalModel must give its columns.")
 
     @property
     def n_clusters(self) -> int:
@@ -75,28 +86,16 @@ class GlobalModel:
 
     @property
     def centers_original(self) -> FloatArray:
-        """Centers in the units of the sites' tables."""
-        original: FloatArray = self.centers * self.scales + self.means
-        return original
+        """Centers in the units of the sites' tables; of a level its share, of a logged column its geometric mean."""
+        return self.plan.original(self.centers)
 
     def scaled(self, table: Any) -> FloatArray:
         """Rows of a table on the scale of the centers."""
-        X = np.asarray(table, dtype=float)
-        names = names_in(table)
-        missing = [] if names is None else [column for column in self.columns if column not in names]
-        if missing:
-            raise ValueError(f"'X' for this GlobalModel lacks the columns {', '.join(missing)}.")
-        if names is not None:
-            X = X[:, [names.index(column) for column in self.columns]]
-        if X.ndim != 2 or X.shape[1] != len(self.columns):
-            raise ValueError(
-                f"'X' for this GlobalModel must be a table with {len(self.columns)} columns "
-                f"({', '.join(self.columns[:4])}{', ...' if len(self.columns) > 4 else ''}); got shape {X.shape}."
-            )
-        if not np.isfinite(X).all():
-            raise ValueError("'X' for this GlobalModel must hold finite numbers only.")
-        rows: FloatArray = (X - self.means) / self.scales
-        return rows
+        what = "'X' for this GlobalModel"
+        found = table_in_memory(table, what=what, columns=self.plan.inputs, categories=self.plan.categories)
+        if np.isnan(found.X).any() and self.plan.missing is None:
+            raise ValueError(f"{what} must hold finite numbers only.")
+        return self.plan.apply(found.X, found.columns, found.levels)
 
     def predict(self, X: Any) -> IntArray:
         """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known."""
@@ -152,6 +151,7 @@ class GlobalModel:
             "scales": self.scales,
             "holdings": self.holdings,
             **({} if self.gaussians is None else shapes_of(self.gaussians)),
+            **{f"plan.{name}": each for name in PLANNED if (each := getattr(self.plan, name)) is not None},
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
         }
@@ -168,6 +168,10 @@ class GlobalModel:
             "settings": dict(self.settings),
             "info": dict(self.info),
             "versions": dict(self.versions),
+            "plan": {
+                "missing": self.plan.missing,
+                "categories": dict(zip(self.plan.categories, self.plan.levels, strict=True)),
+            },
         }
         return json.dumps(header, sort_keys=True)
 
@@ -201,6 +205,7 @@ class GlobalModel:
                 components={
                     s: arrays[f"components.{at}"] for at, s in enumerate(sites) if f"components.{at}" in arrays
                 },
+                plan=plan_in(header, arrays),  # type: ignore[arg-type]
                 gaussians=gaussians_in(arrays),
                 seed=header["seed"],
                 settings=header["settings"],
@@ -209,6 +214,25 @@ class GlobalModel:
             )
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFileError(f"{name!r} is not a koncord model.") from error
+
+
+def plan_in(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Plan | None:
+    """What is done with columns; None in a file of before there was a plan."""
+    if "plan" not in header:
+        return None
+    levels = {name: tuple(own) for name, own in header["plan"]["categories"].items()}
+    ends = np.cumsum([len(own) for own in levels.values()])
+    d = len(header["columns"]) - int(ends[-1] if len(ends) else 0)
+    return Plan(
+        columns=tuple(header["columns"][:d]),
+        means=arrays["means"][:d],
+        scales=arrays["scales"][:d],
+        missing=header["plan"]["missing"],
+        categories=tuple(levels),
+        levels=tuple(levels.values()),
+        shares=tuple(np.split(arrays["means"][d:], ends[:-1])) if levels else (),
+        **{name: arrays.get(f"plan.{name}") for name in PLANNED},
+    )
 
 
 def shapes_of(gaussians: Gaussians) -> dict[str, FloatArray]:
@@ -220,10 +244,3 @@ def gaussians_in(arrays: Mapping[str, Any]) -> Gaussians | None:
         return None
     axes, covariances, weights = (arrays[name] for name in SHAPES)
     return Gaussians(centers=arrays["centers"], axes=axes, covariances=covariances, weights=weights)
-
-
-def names_in(table: Any) -> tuple[str, ...] | None:
-    """The column names of a table that has them: of pandas, polars or Arrow, whose `columns` are the data."""
-    own = getattr(table, "column_names", None)
-    own = getattr(table, "columns", None) if own is None else own
-    return None if own is None else tuple(str(name) for name in own)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from koncord.privacy.budget import Budget
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.protocol.wire import unpack
-from koncord.runs.assignments import as_csv, assign
+from koncord.runs.assignments import as_csv, assign_scaled
 from koncord.session.checkpoint import SiteMemory
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
@@ -51,6 +51,7 @@ class SiteFolder:
     name: str
     columns: tuple[str, ...]
     digest: str  # of the table
+    levels: Mapping[str, tuple[str, ...]]  # of the columns that are categories
     ledgers: str  # folder of the ledger
     policy: SitePolicy
 
@@ -77,6 +78,7 @@ class SiteFolder:
         columns: tuple[str, ...],
         policy: SitePolicy,
         *,
+        levels: Mapping[str, tuple[str, ...]] | None = None,
         ledgers: Path | None = None,
         may_weaken: bool = True,
     ) -> Self:
@@ -91,7 +93,8 @@ class SiteFolder:
             folder=folder.resolve(),
             name=invitation.site,
             columns=columns,
-            digest=table_digest(X, columns),
+            digest=table_digest(X, columns, levels or {}),
+            levels=dict(levels or {}),
             ledgers=str((ledgers or folder).resolve()),
             policy=replace(policy, methods=methods),  # by name: what is usual may change with koncord
         )
@@ -120,6 +123,7 @@ class SiteFolder:
             name=content["name"],
             columns=tuple(content["columns"]),
             digest=content["digest"],
+            levels={name: tuple(own) for name, own in content.get("levels", {}).items()},
             ledgers=content["ledgers"],
             policy=SitePolicy(
                 min_report=content["min_report"],
@@ -139,6 +143,7 @@ class SiteFolder:
             "name": self.name,
             "columns": self.columns,
             "digest": self.digest,
+            "levels": dict(self.levels),
             "ledgers": self.ledgers,
             "privacy": budget,
             **limits,
@@ -150,8 +155,8 @@ class SiteFolder:
         return self.folder / "runs" / run
 
 
-def table_digest(X: FloatArray, columns: tuple[str, ...]) -> str:
-    whole = hashlib.sha256(json.dumps([columns, X.shape]).encode())
+def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]]) -> str:
+    whole = hashlib.sha256(json.dumps([columns, X.shape, *([dict(levels)] if levels else [])]).encode())
     whole.update(np.ascontiguousarray(X, dtype="<f8").tobytes())
     return whole.hexdigest()
 
@@ -226,6 +231,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
                 aggregator=aggregator,
                 policy=place.policy,
                 ledger=ledger,
+                levels=place.levels,
             )
             identity = {"table": place.digest, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
@@ -306,18 +312,20 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         raise KoncordError(f"Site {site.name!r} has no scale to label its rows on.")
     attribute, _ = unpack(last, (setup.Attribute,))
     k = len(attribute.centers)
+    plan = site.prepared.plan()
     model = GlobalModel(
         centers=attribute.centers,
         weights=np.full(k, 1 / k),
-        columns=site.prepared.columns,
-        means=site.prepared.means,
-        scales=site.prepared.scales,
+        columns=plan.features,
+        means=plan.feature_means,
+        scales=plan.feature_scales,
+        plan=plan,
         sites=(site.name,),
         local_counts=(0 if site.estimate is None else site.estimate.n_components,),
         gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )
-    found = assign(model, site.table[:, setup.order_of(site.columns, site.prepared.columns)])
+    found = assign_scaled(model, plan.apply(site.table, site.columns, site.levels))
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")

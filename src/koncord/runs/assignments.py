@@ -35,8 +35,12 @@ class Assignments:
 
 def assign(model: GlobalModel, X: FloatArray) -> Assignments:
     """Assign every row of X (n, d), columns in the model's order and in the units of the sites."""
-    labels = model.predict(X)
-    Z = model.scaled(X)
+    return assign_scaled(model, model.scaled(X))
+
+
+def assign_scaled(model: GlobalModel, Z: FloatArray) -> Assignments:
+    """Assign every row of Z (n, n_features), as the model's plan makes it."""
+    labels = model.assign(Z)
     distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
     step = max(MOST_DISTANCES // model.n_clusters, 1)
     for start in range(0, len(Z), step):

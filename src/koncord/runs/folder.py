@@ -9,7 +9,7 @@ from shutil import rmtree
 
 from koncord._files import write_atomic
 from koncord.model.globalmodel import GlobalModel
-from koncord.runs.assignments import as_csv, assign
+from koncord.runs.assignments import as_csv, assign_scaled
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
 
@@ -32,8 +32,8 @@ def write_run(
     page : str
         The report, as HTML.
     tables : mapping of str to array (n_samples, n_features), default None
-        The rows of each site, with the model's columns in its order: their labels are written too. None where the
-        tables are not here.
+        The rows of each site as the model's plan makes them: their labels are written too. None where the tables are
+        not here.
     """
     model.save(folder / MODEL)
     record.save(folder / RECORD)
@@ -44,8 +44,8 @@ def write_run(
 
 def write_site_labels(folder: Path, model: GlobalModel, tables: Mapping[str, FloatArray]) -> None:
     (folder / LABELS).mkdir()
-    for site, X in tables.items():
-        write_atomic(labels_file(folder, site), as_csv(assign(model, X)).encode())
+    for site, Z in tables.items():
+        write_atomic(labels_file(folder, site), as_csv(assign_scaled(model, Z)).encode())
 
 
 def read_run(folder: Path) -> tuple[GlobalModel, RunRecord]:

@@ -13,10 +13,12 @@ from koncord._progress import part, report
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, Outcome
 from koncord.model.globalmodel import GlobalModel
+from koncord.prepare.settings import Preparation
 from koncord.protocol import setup
 from koncord.protocol.departures import Departure
 from koncord.runs.record import RunRecord
 from koncord.session.policy import ServerPolicy, SitePolicy
+from koncord.session.preparing import opened
 from koncord.session.roster import Roster
 from koncord.session.rounds import Asked, run_rounds
 from koncord.session.site import Site, client_stream
@@ -49,6 +51,7 @@ def run(
     site_policy: SitePolicy | None = None,
     server_policy: ServerPolicy | None = None,
     common_columns: bool = False,
+    preparation: Preparation | None = None,
     estimator_name: str | None = None,
     started: datetime | None = None,
     options: Mapping[str, Any] | None = None,
@@ -76,6 +79,8 @@ def run(
         How many sites a cluster needs; the quorum and the timeouts are the link's. None is `ServerPolicy()`.
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others.
+    preparation : Preparation or None, default None
+        What is done with columns before phase 1; it takes the place of `standardize`. None is nothing but one scale.
     estimator_name : str, default None
         The estimator's name in a sentence; None takes the name of its class.
     started : datetime or None, default None
@@ -104,6 +109,7 @@ def run(
             min_report=None if site_policy is None else site_policy.min_report,
             min_support=(server_policy or ServerPolicy()).min_support,
             common_columns=common_columns,
+            preparation=preparation,
         )
     record = RunRecord.of_run(
         sends=aggregator.sends,
@@ -131,8 +137,7 @@ def clusters_given(aggregator: Aggregator) -> int | None:
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
     """Rows of a site on the scale of the model, whether or not it took part to the end."""
-    rows: FloatArray = (site.table[:, setup.order_of(site.columns, model.columns)] - model.means) / model.scales
-    return rows
+    return model.plan.apply(site.table, site.columns, site.levels)
 
 
 def run_federation(
@@ -145,6 +150,7 @@ def run_federation(
     min_report: int | None = None,
     min_support: int = 1,
     common_columns: bool = False,
+    preparation: Preparation | None = None,
 ) -> GlobalModel:
     """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
 
@@ -157,14 +163,12 @@ def run_federation(
     link.guard.expect(aggregator.replies)
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
-        moments = roster.require(setup.Describe())
-        roster.open()
-    columns = setup.agreed_columns(moments, common=common_columns)
-    means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
+        agreed = opened(roster, preparation, standardize=standardize, common=common_columns)
+    plan = agreed.plan
     # The server comes first: it checks its parameters before any site begins to work.
-    server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
-    prepare = setup.Prepare(seed=seed, columns=columns, means=means, scales=scales)
-    prepared = roster.require(prepare)  # goes down with the server's first message
+    rng = np.random.default_rng(client_stream(seed, SERVER, 0))
+    server = aggregator.server(link.clients, len(plan.features), rng)
+    prepared = roster.require(setup.prepare_message(seed, plan))  # goes down with the server's first message
     with part(0.05, 0.95, "phases 1 and 2"):
         outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6)
     with part(0.95, 1.0, "who holds what"):
@@ -175,12 +179,14 @@ def run_federation(
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)
     counts = np.array([holdings[site].counts if site in holdings else nothing for site in sites])
     support = support_of(outcome, holdings)
+    told = agreed.replies
     return GlobalModel(
         centers=outcome.centers,
         weights=shares_of(counts.sum(axis=0)),
-        columns=columns,
-        means=means,
-        scales=scales,
+        columns=plan.features,
+        means=plan.feature_means,
+        scales=plan.feature_scales,
+        plan=plan,
         sites=sites,
         local_counts=tuple(prepared[site].local_k for site in sites),
         holdings=counts,
@@ -195,14 +201,15 @@ def run_federation(
             "missing": [asdict(absence) for absence in link.absences],
             "silhouettes": cluster_silhouettes(holdings),
             # The mean of one row is that row, whatever the method: a reader should know.
-            "one_row_sites": sorted(site for site, m in moments.items() if m.count == 1 and m.epsilon is None),
+            "one_row_sites": sorted(site for site, m in told.items() if m.count == 1 and m.epsilon is None),
             "min_report": min_report,
-            "silent": sorted(site for site, m in moments.items() if not m.count),
-            "withheld": withheld_rows(moments, holdings),
+            "silent": sorted(site for site, m in told.items() if not m.count),
+            "withheld": withheld_rows(told, holdings),
             "support": support,
             "min_support": min_support,
-            "privacy": promises(moments),
-            "left_out_columns": setup.left_out(moments, columns),
+            "privacy": agreed.budgets,
+            "left_out_columns": agreed.left_out,
+            "preparation": dict(agreed.info),
             "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
         },
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
@@ -234,15 +241,10 @@ def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> list
     return support
 
 
-def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
+def withheld_rows(told: Mapping[str, Any], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
     """Rows that a site counted at the beginning and told no cluster of, by site; those without are left out."""
-    rows = {site: moments[site].count - int(holdings[site].counts.sum()) for site in holdings}
+    rows = {site: told[site].count - int(holdings[site].counts.sum()) for site in holdings}
     return {site: n for site, n in rows.items() if n}
-
-
-def promises(moments: Mapping[str, setup.Moments]) -> dict[str, dict[str, float | None]]:
-    """The privacy budget of each site that has one."""
-    return {site: told.budget for site, told in sorted(moments.items()) if told.epsilon is not None}
 
 
 def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> list[float | None]:

@@ -4,7 +4,7 @@ The same object answers in one process and over a network: bytes in, bytes out.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -42,6 +42,8 @@ class Site:
         What the site's owner lets leave it: the floor and the privacy budget are kept here.
     ledger : Ledger or None, default None
         Where every message is noted before it leaves, or None.
+    levels : mapping of str to tuple of str, default None
+        The levels of each column that is a category; X has positions in them.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Site:
         aggregator: Aggregator | type[Aggregator],
         policy: SitePolicy | None = None,
         ledger: Ledger | None = None,
+        levels: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -64,10 +67,12 @@ class Site:
             )
         self.name = name
         self.columns = columns
+        self.levels = dict(levels or {})
         self.table = X
         self.X = X  # on the agreed scale once it is known
         self.estimator = estimator
         self.steps = aggregator.client_steps
+        self.measured: setup.Measure | None = None
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None
@@ -75,6 +80,7 @@ class Site:
         self.ledger = ledger
         self.private: PrivateClient | None = None
         if self.policy.budget is not None:
+            check_complete(name, X, self.levels)
             self.private = private_client(name, X, columns, self.policy.budget, aggregator, min_report=self.min_report)
 
     def answer(self, data: bytes) -> bytes:
@@ -117,8 +123,12 @@ class Site:
             reply = self.private.answer(message, lambda seed: client_stream(seed, self.name, round_))
             self.prepared = self.private.prepared
             return reply
+        if isinstance(message, setup.Survey):
+            return setup.survey(self.table, self.columns, self.levels, self.min_report)
+        if isinstance(message, setup.Measure):
+            return self._measure(message)
         if isinstance(message, setup.Describe):
-            return setup.describe(self.table, self.columns, self.min_report)
+            return self._describe()
         if isinstance(message, setup.Prepare):
             return self._prepare(message)
         assert self.prepared is not None
@@ -145,9 +155,29 @@ class Site:
         self.X, self.prepared, self.estimate = X, message, estimate
         return self._told(estimate)
 
+    def _describe(self) -> setup.Moments:
+        if self.levels:
+            raise MessageError(f"site {self.name!r} has categories, of which there are no means.")
+        return setup.describe(self.table, self.columns, self.min_report)
+
+    def _measure(self, message: setup.Measure) -> setup.Measured:
+        """Sums over shaped values, for one shape only: two that differ by a fence would tell what lies beyond it."""
+        if self.measured is not None and pack(self.measured) != pack(message):
+            raise MessageError(f"site {self.name!r} was sent a second Measure that is not the first.")
+        self._check_numbers(message.columns)
+        if not set(message.complete or ()) <= set(self.columns):
+            raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
+        reply = setup.measured(self.table, self.columns, message, self.min_report)
+        self.measured = message
+        return reply
+
     def _told(self, estimate: LocalEstimate) -> setup.Prepared:
         """What the server hears of phase 1: nothing, of a table below the floor."""
-        return setup.Prepared(local_k=estimate.n_components if len(self.table) >= self.min_report else 0)
+        return setup.Prepared(local_k=estimate.n_components if len(self.X) >= self.min_report else 0)
+
+    def resume_measured(self, measured: setup.Measure) -> None:
+        """Go on as if this site had just told what its shaped values sum to."""
+        self.measured = measured
 
     def resume(self, prepared: setup.Prepare, estimate: LocalEstimate, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
@@ -160,25 +190,55 @@ class Site:
         self.prepared = prepared
 
     def _scaled(self, message: setup.Prepare) -> FloatArray:
-        if not set(message.columns) <= set(self.columns):
-            raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
-        order = setup.order_of(self.columns, message.columns)
-        self._check_scale(message, setup.describe(self.table[:, order], message.columns, self.min_report))
-        with np.errstate(over="ignore"):
-            scaled = (self.table[:, order] - message.means) / message.scales
-        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-        return clipped
+        """The rows that take part, as the plan makes them."""
+        self._check_numbers(message.columns)
+        if not set(message.categories or ()) <= set(self.levels):
+            raise MessageError(f"site {self.name!r} was asked for categories that its table does not have.")
+        if self.measured is None and not message.is_plain:
+            raise MessageError(f"site {self.name!r} was sent a plan that nothing was measured for.")
+        if self.measured is not None and not message.is_shaped_as(self.measured):
+            raise MessageError(f"site {self.name!r} was sent a plan that is not the one it measured by.")
+        self._check_scale(message)
+        plan = message.plan()
+        X = self.table[plan.keeps(self.table, self.columns)]
+        return plan.apply(X, self.columns, self.levels, floor=self.min_report)
 
-    def _check_scale(self, message: setup.Prepare, told: setup.Moments) -> None:
+    def _check_numbers(self, columns: tuple[str, ...]) -> None:
+        if not set(columns) <= set(self.columns) - set(self.levels):
+            raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
+
+    def _check_scale(self, message: setup.Prepare) -> None:
         """Refuse a scale by what this site tells of its columns anyway: what it refuses must not tell of a row.
 
         No row lies farther from its mean than the root of the scatter. Where nothing is told, nothing is refused.
         """
-        if told.count:
+        if self.measured is None:
+            order = setup.order_of(self.columns, message.columns)
+            told = setup.describe(self.table[:, order], message.columns, self.min_report)
+            means, deviations, is_told = told.means, np.sqrt(told.scatters), bool(told.count)
+        else:
+            sums = setup.measured(self.table, self.columns, self.measured, self.min_report)
+            means = self.measured.means + self.measured.scales * sums.means
+            deviations, is_told = self.measured.scales * np.sqrt(sums.scatters), bool(sums.counts.any())
+        if is_told:
             with np.errstate(over="ignore"):
-                farthest = (np.abs(told.means - message.means) + np.sqrt(told.scatters)) / message.scales
+                farthest = (np.abs(means - message.means) + deviations) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
+
+
+def check_complete(name: str, X: FloatArray, levels: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse gaps and categories beside a privacy budget, which counts sums of complete rows of numbers."""
+    if levels:
+        raise ValueError(
+            f"The table of site {name!r} has categories ({', '.join(levels)}), which a privacy budget does not cover; "
+            "leave them out with --drop."
+        )
+    if np.isnan(X).any():
+        raise ValueError(
+            f"The table of site {name!r} has missing values, which a privacy budget does not cover; fill them in or "
+            "remove the rows first."
+        )
 
 
 def client_stream(seed: int, name: str, round_: int) -> tuple[int, ...]:

@@ -23,9 +23,9 @@ from koncord.aggregate.consensus.mixture import fit_gaussians
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.prepare.columns import without_small
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
-from koncord.protocol.setup import without_small
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer micro-clusters a site, on average, the floor hides clusters.
