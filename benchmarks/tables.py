@@ -1,6 +1,6 @@
 """Tables as they are, with and without the preparation: plants with known faults, and sets of classes.
 
-    .venv/bin/python benchmarks/tables.py [--seeds 0 1 2] [--parts shape units gaps categories real] [--sets wine drybean]
+    .venv/bin/python benchmarks/tables.py [--seeds 0 1 2] [--parts shape units gaps real] [--sets wine]
 
 The plant has five sites of about 2,000 rows, eight sensors and six states: normal operation, and five faults 4 to 7
 standard deviations off in one to three sensors, each at two or three sites, of 10 % or 3 % of a site's rows. Three
@@ -31,6 +31,7 @@ LEVELS = np.array([60.0, 5.0, 120.0, 20.0, 1500.0, 0.0, 0.0, 0.0])
 SPREADS = np.array([4.0, 0.3, 8.0, 1.5, 40.0, 0.5, 0.5, 0.5])
 LOGS = (5, 6, 7)
 REAL = ("digits", "drybean", "ecoli", "segment", "shuttle", "wine", "vowel", "letter")
+WITH_GAPS = ("drybean", "segment", "wine")
 PLAIN = {"log": False, "fence": False}
 Case = tuple[dict[str, Any], dict[str, Any]]  # tables and states by site
 
@@ -63,7 +64,9 @@ def found(case: Case, **options: Any) -> tuple[int, float]:
     """K and ARI of the default method."""
     tables, states = case
     fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, **options).fit(tables)
-    return fitted.n_clusters_, float(adjusted_rand_score(np.concatenate(list(states.values())), np.concatenate(fitted.labels_)))
+    return fitted.n_clusters_, float(
+        adjusted_rand_score(np.concatenate(list(states.values())), np.concatenate(fitted.labels_))
+    )
 
 
 def line(name: str, cases: Sequence[Case], ways: dict[str, dict[str, Any]]) -> dict[str, float]:
@@ -114,7 +117,9 @@ def gaps(seeds: Sequence[int], sets: Sequence[str]) -> None:
     sources: dict[str, Callable[[int], Case]] = {
         "plant 10%": lambda seed: plant(seed, share=0.1),
         "plant 3%": lambda seed: plant(seed, share=0.03),
-        **{name: (lambda seed, name=name: dealt(name, seed)) for name in sets if name in ("drybean", "segment", "wine")},
+        **{
+            name: (lambda seed, name=name: dealt(name, seed)) for name in sets if name in ("drybean", "segment", "wine")
+        },
     }
     for name, source in sources.items():
         line(f"{name}, complete", [source(seed) for seed in seeds], {"complete": {}})

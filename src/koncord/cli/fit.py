@@ -14,6 +14,7 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_categories_option,
     add_common_option,
+    add_convert_option,
     add_estimator_options,
     add_preparation_options,
     add_privacy_options,
@@ -25,6 +26,7 @@ from koncord.cli.options import (
     check_aggregator_options,
     check_estimator_options,
     check_floor,
+    conversions_by_site,
     estimator_of,
     preparation_of,
     site_policy_of,
@@ -67,6 +69,7 @@ RECORDED = (
     "decimal",
     "na",
     "categories",
+    "convert",
     "log",
     "no_log",
     "no_fence",
@@ -96,6 +99,7 @@ def add_parser(subparsers: Any) -> None:
     tables = add_table_options(parser)
     add_common_option(tables)
     add_categories_option(tables)
+    add_convert_option(tables)
     add_preparation_options(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
@@ -199,14 +203,17 @@ def read_tables(args: argparse.Namespace) -> "list[Table]":
         tables.append(table_of(args, file, may_lack=True, may_miss=True))
     check_dropped(args.drop or (), tables)
     check_dropped(args.categories or (), tables, "--categories")
-    return tables
+    from koncord.data.units import converted
+
+    conversions = conversions_by_site(args, [table.name for table in tables])
+    return [converted(table, conversions.get(table.name, {})) for table in tables]
 
 
 def check_dropped(names: Sequence[str], tables: "Sequence[Table]", option: str = "--drop") -> None:
     """Refuse to name what no table has: a site may lack a column that another has to leave out."""
     from koncord.data.files import suggestion
 
-    known = dict.fromkeys(column for table in tables for column in (*table.columns, *table.dropped))
+    known = dict.fromkeys(column for table in tables for column in (*table.columns, *table.texts, *table.dropped))
     for name in names:
         if name not in known:
             raise ValueError(f"No file has the column {name!r} of {option}; {suggestion(name, list(known))}")

@@ -12,6 +12,7 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_categories_option,
     add_estimator_options,
+    add_own_convert_option,
     add_privacy_options,
     add_site_options,
     add_table_options,
@@ -20,6 +21,7 @@ from koncord.cli.options import (
     check_aggregator_options,
     check_estimator_options,
     check_floor,
+    conversions_of,
     estimator_of,
     flag,
     names,
@@ -105,7 +107,9 @@ def add_parser(subparsers: Any) -> None:
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
     )
     add_privacy_options(parser)
-    add_categories_option(add_table_options(parser))
+    group = add_table_options(parser)
+    add_categories_option(group)
+    add_own_convert_option(group)
     add_estimator_options(parser)
     add_aggregator_options(parser)
     parser.set_defaults(run=run, **dict.fromkeys(REHEARSED))
@@ -125,11 +129,12 @@ def run(args: argparse.Namespace) -> None:
     else:
         require("flower", "koncord join")
     from koncord.data.notes import notes_on
+    from koncord.data.units import converted
     from koncord.network.places import Invitation
     from koncord.network.processes import say
 
     invitation = Invitation.load(args.invite)
-    table = table_of(args, args.data, may_miss=True)
+    table = converted(table_of(args, args.data, may_miss=True), conversions_of(args))
     for note in notes_on([table]):
         say(f"note: {note}")
     if args.dry_run:

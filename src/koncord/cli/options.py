@@ -2,7 +2,7 @@
 
 import argparse
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,51 @@ def add_categories_option(group: Any) -> None:
         action="extend",
         help="columns whose values are levels, be they numbers or text; each counts as much as one column of numbers",
     )
+
+
+def add_convert_option(group: Any) -> None:
+    group.add_argument(
+        "--convert",
+        metavar="SITE:COLUMN=UNIT",
+        action="append",
+        help="the column of this site is in another unit than that of the others: F, K, psi, mbar, Hz, in, lb, km/h, "
+        "or as F-to-C, C-to-F, x0.001; may be given again",
+    )
+
+
+def add_own_convert_option(group: Any) -> None:
+    group.add_argument(
+        "--convert",
+        metavar="COLUMN=UNIT",
+        action="append",
+        help="the column is in another unit than that of the others: F, K, psi, mbar, Hz, in, lb, km/h, or as F-to-C, "
+        "C-to-F, x0.001; may be given again",
+    )
+
+
+def conversions_of(args: argparse.Namespace) -> dict[str, str]:
+    """What --convert names, of one site: the conversion of each column."""
+    found: dict[str, str] = {}
+    for text in args.convert or ():
+        column, equals, unit = text.rpartition("=")
+        if not (equals and column and unit):
+            raise ValueError(f"--convert must be COLUMN=UNIT, as temperature=F; got {text!r}.")
+        found[column] = unit
+    return found
+
+
+def conversions_by_site(args: argparse.Namespace, sites: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What --convert names, of several sites: the conversion of each column, by site."""
+    found: dict[str, dict[str, str]] = {}
+    for text in args.convert or ():
+        place, equals, unit = text.rpartition("=")
+        site, colon, column = place.partition(":")
+        if not (equals and colon and column and unit):
+            raise ValueError(f"--convert must be SITE:COLUMN=UNIT, as north:temperature=F; got {text!r}.")
+        if site not in sites:
+            raise ValueError(f"--convert names the site {site!r}; the sites are {', '.join(sites)}.")
+        found.setdefault(site, {})[column] = unit
+    return found
 
 
 def add_preparation_options(parser: argparse.ArgumentParser) -> Any:

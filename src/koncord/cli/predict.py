@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._files import write_atomic
 from koncord._progress import report, reporting
-from koncord.cli.options import add_notation_options
+from koncord.cli.options import add_notation_options, add_own_convert_option, conversions_of
 from koncord.cli.output import as_json, check_output_file
 from koncord.cli.progress import ProgressBar
 
@@ -48,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
         "--array", metavar="NAME", help="which array of an NPZ file is the table (default: X, or the only one)"
     )
     add_notation_options(parser)
+    add_own_convert_option(parser)
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
@@ -62,6 +63,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         check_output_file("--out", args.out, ".csv")
+    from koncord.data.units import converted
     from koncord.model.globalmodel import GlobalModel
     from koncord.runs.assignments import as_counts_text, as_csv, as_record, assign_scaled
     from koncord.runs.folder import model_file
@@ -70,6 +72,7 @@ def run(args: argparse.Namespace) -> None:
         model = GlobalModel.load(model_file(args.model))
         report(0.1, f"reading {args.file.name}")
         table = matching_table(args, model.plan)
+        table = converted(replace(table, columns=model.plan.inputs), conversions_of(args))
         report(0.6, "labelling")
         found = assign_scaled(model, model.plan.apply(table.X, model.plan.inputs, table.levels))
         if args.out is not None:

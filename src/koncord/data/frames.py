@@ -30,8 +30,8 @@ def table_in_memory(
 
     Parameters
     ----------
-    table : array (n_samples, n_features), or frame
-        Numbers, and text in the columns that are categories.
+    table : array or frame
+        Numbers (n_samples, n_features), and text in the columns that are categories.
     what : str
         The table, as a sentence begins with it.
     name : str, default ""

@@ -9,6 +9,7 @@ import numpy as np
 from koncord._words import counted, text_table
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.conditions import NOT_TOLD, floor_of, is_all_private, private_sites, silent_sites
+from koncord.report.preparation import about_preparation
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
 
@@ -181,6 +182,7 @@ def notes_of(model: GlobalModel) -> list[str]:
     single = model.info.get("note")
     said = (
         *model.info.get("notes", []),
+        *about_preparation(model),
         about_left_out(model),
         about_empty(model),
         about_weak(model),

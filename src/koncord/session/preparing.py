@@ -6,7 +6,7 @@ beside one, all columns are brought to one scale by counts and sums, and nothing
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.prepare.plan import Plan, plain_plan
 from koncord.prepare.planning import Draft, draft_plan, final_plan
 from koncord.prepare.settings import Preparation
+from koncord.prepare.units import other_units
 from koncord.protocol import setup
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.session.roster import Roster
@@ -112,6 +113,7 @@ def by_sketches(roster: Roster, sketches: Mapping[str, setup.Sketch], asked: Pre
             name: dict(zip(levels, shares.tolist(), strict=True))
             for name, levels, shares in zip(plan.categories, plan.levels, plan.shares, strict=True)
         },
+        "units": [asdict(each) for each in other_units(told, plan.columns)],
         "constant_categories": [name for name in categories if name not in (*plan.categories, *draft.too_gappy)],
     }
     return Opened(plan=plan, replies=sketches, info=info)
