@@ -58,8 +58,8 @@ class Run:
         return self.outcome.centers
 
     @property
-    def info(self):
-        return self.outcome.info
+    def diagnostics(self):
+        return self.outcome.diagnostics
 
 
 class Recording(InProcess):
@@ -183,7 +183,7 @@ def same_result():
         with threadpool_limits(2, user_api="blas"):
             second = federate(aggregator, dict(reversed(tables.items())), **options)
         np.testing.assert_array_equal(first.centers, second.centers)
-        assert first.info == second.info
+        assert first.diagnostics == second.diagnostics
         assert {name: group.tolist() for name, group in first.outcome.groups.items()} == {
             name: group.tolist() for name, group in second.outcome.groups.items()
         }

@@ -53,7 +53,7 @@ def test_with_the_options_it_names_a_run_goes_ahead(exports, result, run):
     assert fitted["n_clusters"] >= 2
     prepared = fitted["info"]["preparation"]
     assert prepared["logged"] == ["dust"]
-    assert prepared["gaps"]["how"] == "gaussian"
+    assert prepared["gaps"]["how"] == "neighbors"
     assert set(prepared["categories"]["state"]) == {"high", "low", "off"}
     assert fitted["columns"] == ["temperature", "dust", "state=high", "state=low", "state=off"]
     code, _, _ = run("predict", "run", "oslo.csv", "--convert", "temperature=F", "--out", "again.csv")
@@ -65,7 +65,7 @@ def test_a_fit_tells_of_the_other_unit_and_of_what_it_did(exports, run):
     _, out, _ = run("fit", *exports, "--common-columns", "--drop", "state", "--out", "run", "--estimator", "xmeans")
     assert "temperature lies elsewhere at oslo than at all other sites" in out
     assert "The logarithm was taken of dust" in out
-    assert "were filled with what the other columns of their rows let expect" in out
+    assert "were filled with the mean of the rows of their site that are nearest" in out
 
 
 def test_json_has_columns_and_warnings_also_where_a_run_would_be_refused(exports, run):

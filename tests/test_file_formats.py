@@ -11,6 +11,7 @@ from koncord.cli import main
 from koncord.model.globalmodel import PLANNED
 from koncord.runs.assignments import HEADER
 
+SUPPORT = ("--min-support", "2")  # so that what one site alone holds is set aside
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -20,9 +21,17 @@ def folder(blobs, tmp_path, capsys):
         rows = blobs(centers, n_each=40)[0]
         lines = ["x,y", *(",".join(map(str, row)) for row in rows.tolist())]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines))
-    assert main(["fit", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--out", str(tmp_path / "run")]) == 0
+    assert (
+        main(["fit", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--out", str(tmp_path / "run"), *SUPPORT]) == 0
+    )
     capsys.readouterr()
     return tmp_path / "run"
+
+
+def first_names(page, heading):
+    """The first name of every row of the table below a heading."""
+    text = (DOCS / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
 def rows_of(page, heading):
@@ -40,6 +49,8 @@ def test_the_page_on_the_model_file_names_every_array_and_every_key(folder):
     assert rows_of("model-format.md", "Arrays") == arrays - planned
     assert rows_of("model-format.md", "Plan") == {f"plan.{name}" for name in PLANNED} >= planned
     assert rows_of("model-format.md", "JSON") == set(header)
+    for part in ("diagnostics", "session"):
+        assert first_names("model-format.md", part) == set(header[part])
 
 
 def test_the_page_on_the_folder_names_every_file_and_every_key(folder):

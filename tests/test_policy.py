@@ -102,7 +102,8 @@ def test_a_model_tells_no_count_of_few_rows_unless_asked_to(aggregator):
     model = FederatedClustering(KnownCounts(2), aggregator, random_state=0, standardize=False).fit(X).model_
     assert not small(model.holdings)
     assert model.info["min_report"] == 20
-    assert model.info["withheld"]["c"] >= 7
+    assert model.holdings.sum(axis=1).tolist() == [120, 120, 67]  # the seven go with the most
+    assert model.info["withheld"] == {}
     exact = FederatedClustering(KnownCounts(2), aggregator, random_state=0, min_report=1, standardize=False).fit(X)
     assert sorted(exact.model_.holdings.sum(axis=1)) == [67, 120, 120]
     assert small(exact.model_.holdings) == {7}
@@ -118,9 +119,9 @@ def test_the_files_of_a_run_tell_no_count_of_few_rows_unless_asked_to(tmp_path, 
     floor, exact = (GlobalModel.load(tmp_path / name / "model.koncord") for name in ("floor", "exact"))
     assert not small(floor.holdings)
     assert small(exact.holdings) == {7}
-    np.testing.assert_array_equal(floor.centers, exact.centers)
+    np.testing.assert_allclose(floor.centers, exact.centers, atol=0.2)  # rows far from all others are moved
     lines = [(tmp_path / name / "labels" / "c.csv").read_text() for name in ("floor", "exact")]
-    assert lines[0] == lines[1]
+    assert [line.split(",")[1] for line in lines[0].split()] == [line.split(",")[1] for line in lines[1].split()]
     assert lines[0].count("\n") == 68
 
 

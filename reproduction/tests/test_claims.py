@@ -1,6 +1,7 @@
 """Verdicts: the rule of each, every number of the paper once, and the sentences."""
 
 from collections import Counter
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -12,6 +13,7 @@ from koncord_reproduction.claims import (
     NOT_COMPARABLE,
     NOT_RUN,
     QUANTITIES,
+    TOO_FEW,
     VERDICTS,
     Claim,
     cell_claims,
@@ -89,7 +91,9 @@ def test_significance_is_what_counts_of_a_p():
 
 def test_each_verdict_and_its_reason():
     assert verdict_of(number("0.256"), None) == (NOT_RUN, "")
-    assert verdict_of(number("0.256"), estimate(0.3, nan, nan)) == (NOT_RUN, "one run gives no interval")
+    assert verdict_of(number("0.256"), replace(estimate(0.3, nan, nan), n=1)) == (TOO_FEW, "")
+    assert verdict_of(number("0.256"), replace(estimate(0.3, -160, 385), n=4)) == (TOO_FEW, "")
+    assert verdict_of(number("0.256"), replace(estimate(0.256), n=1, is_random=False)) == (AGREES, "")
     assert verdict_of(number("0.256"), estimate(nan, nan, nan)) == (NOT_RUN, "it is not defined here")
     assert verdict_of(number("0.256"), estimate(0.26, 0.25, 0.27)) == (AGREES, "")
     assert verdict_of(number("0.256"), estimate(0.3, 0.29, 0.31)) == (DIFFERS, "")

@@ -93,11 +93,12 @@ def test_tuning_scores_upsilon_as_fedgem_does_when_it_is_left_open():
     X, y, parts, _ = dealt_plainly("A", 1000)
     counts = [len(set(y[part].tolist())) for part in parts]
     fitted = koncord.FederatedClustering(koncord.KnownCounts(counts), koncord.FedGEM(), random_state=1000, min_report=1)
-    candidates = {each["upsilon"]: each for each in fitted.fit([X[part] for part in parts]).model_.info["candidates"]}
+    choice = fitted.fit([X[part] for part in parts]).model_.diagnostics.choice
+    candidates = {each.upsilon: each for each in choice.candidates}
     assert values["upsilons"] == [1, 5, 10]
     assert set(values["upsilons"]) <= set(UPSILONS)
-    assert values["k"] == [candidates[upsilon]["n_clusters"] for upsilon in (1, 5, 10)]
-    sums = [candidates[upsilon]["score"] for upsilon in (1, 5, 10)]  # over the five clients
+    assert values["k"] == [candidates[upsilon].n_clusters for upsilon in (1, 5, 10)]
+    sums = [candidates[upsilon].score for upsilon in (1, 5, 10)]  # over the five clients
     assert values["scores"] == pytest.approx(np.array(sums) / 5)
 
 

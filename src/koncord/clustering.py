@@ -19,13 +19,13 @@ from koncord._validation import check_count
 from koncord._words import counted
 from koncord.aggregate.base import check_is_aggregator
 from koncord.aggregate.consensus import Consensus
-from koncord.data.files import Table
+from koncord.data.files import Table, complete_rows
 from koncord.data.frames import names_in, table_in_memory
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
 from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
-from koncord.session.federation import SERVER, run, scaled_rows
+from koncord.session.federation import SERVER, run
 from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
@@ -51,9 +51,10 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     fence : bool, default True
         Move values beyond 8 robust standard deviations from the quartiles of their column to there. Without
         `standardize` columns keep their units: there is no fence, and no logarithm of columns that are not named.
-    missing : {"gaussian", "mean", "drop"}, default "gaussian"
-        What stands in for a missing value (NaN): what the other columns of its row let expect, or the mean of its
-        column; or rows with gaps take no part, and are labelled all the same.
+    missing : {"neighbors", "gaussian", "mean", "drop"}, default "neighbors"
+        What stands in for a missing value (NaN): the mean of the five rows of its site that are nearest in the other
+        columns, what a Gaussian of all sites lets expect from these, or the mean of its column; or rows with gaps take
+        no part, and are labelled all the same.
     categories : sequence of str, default ()
         Columns whose values, numbers or text, are levels. Each counts as much as one column of numbers.
     random_state : int, Generator or None, default None
@@ -116,7 +117,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         standardize: bool | None = None,
         log: bool | Sequence[str] = True,
         fence: bool = True,
-        missing: Missing = "gaussian",
+        missing: Missing = "neighbors",
         categories: Sequence[str] = (),
         random_state: RandomState = None,
         min_report: int = SitePolicy.min_report,
@@ -167,8 +168,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         tables = {name: as_table(name, table, self.categories) for name, table in named.items()}
         preparation = preparation_of(self) if self.privacy is None else None
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
+        taking_part = complete_rows(list(tables.values())) if self.missing == "drop" else list(tables.values())
         link = in_process(
-            {name: (table.X, table.columns) for name, table in tables.items()},
+            {table.name: (table.X, table.columns) for table in taking_part},
             estimator=estimator,
             aggregator=aggregator,
             policy=policy,
@@ -199,7 +201,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
         self.labels_ = [
-            indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
+            indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
         ]
         sent = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
         self.local_counts_ = [own_count(link.sites[name], sent) for name in self.sites_]

@@ -129,7 +129,7 @@ def test_the_server_can_rebuild_every_row(federate, uneven, variant):
             scaled = seeds[exchange.up.winners] + exchange.up.pulls / rates
             rows = exchange.down.lowest + exchange.down.widths * scaled
             np.testing.assert_allclose(rows, uneven[exchange.client], atol=1e-9)
-    assert run.info["notes"] == ["AFCL disclosed every row to the server."]
+    assert run.diagnostics.notes == ("AFCL disclosed every row to the server.",)
 
 
 def test_its_messages_grow_with_the_rows_and_it_says_so(federate, six):
@@ -209,18 +209,18 @@ def test_seeds_of_far_clusters_meet(federate, blobs, worst_error):
     run = federate(AFCL(5, allow_disclosure=True, eta=0.01, n_rounds=40), np.array_split(X, 3))
     assert len(run.centers) == 3
     assert worst_error(centers, run.centers) < 0.5
-    assert run.info["seeds"] == 5
-    assert run.info["distinct_seeds"] == 3
+    assert run.diagnostics.extra["seeds"] == 5
+    assert run.diagnostics.extra["distinct_seeds"] == 3
 
 
 def test_it_stops_after_ten_quiet_rounds(federate, blobs):
     X, _ = blobs([[0.0, 0.0], [30.0, 0.0]], 30)
     run = federate(AFCL(2, allow_disclosure=True, eta=0.01, n_rounds=100), [X[::2], X[1::2]])
-    assert run.info["converged"]
-    assert run.info["rounds"] < 60
+    assert run.diagnostics.stopped == "converged"
+    assert run.diagnostics.rounds < 60
     short = federate(AFCL(2, allow_disclosure=True, eta=0.01, n_rounds=5), [X[::2], X[1::2]])
-    assert not short.info["converged"]
-    assert short.info["rounds"] == 2 + 5
+    assert short.diagnostics.stopped == "round limit"
+    assert short.diagnostics.rounds == 2 + 5
 
 
 @pytest.mark.parametrize("options", [{}, {"variant": "paper"}, {"participation": "random"}, {"feature_rates": True}])

@@ -141,8 +141,10 @@ def test_separated_clusters_are_matched_across_sites(radius, start):
 def test_an_open_upsilon_is_chosen_from_the_stated_grid_without_labels():
     X, y, k = federation(6, 3, seed=1)
     fitted = FederatedClustering(KnownCounts(3), FedGEM(start="means"), random_state=0, standardize=False).fit(X)
-    assert fitted.model_.info["upsilon"] in UPSILONS
-    assert [row["upsilon"] for row in fitted.model_.info["candidates"]] == list(UPSILONS)
+    choice = fitted.model_.diagnostics.choice
+    assert choice.upsilon in UPSILONS
+    assert [each.upsilon for each in choice.candidates] == list(UPSILONS)
+    assert choice.chosen.score == max(each.score for each in choice.candidates)
     assert fitted.n_clusters_ == k
     assert adjusted_rand_score(np.concatenate(y), np.concatenate(fitted.labels_)) > 0.99
 
@@ -150,8 +152,8 @@ def test_an_open_upsilon_is_chosen_from_the_stated_grid_without_labels():
 def test_a_huge_upsilon_makes_all_balls_meet_and_the_result_says_so():
     X, _, _ = federation(4, 3)
     fitted = FederatedClustering(KnownCounts(3), FedGEM(upsilon=1e9), random_state=0, standardize=False).fit(X)
-    assert fitted.model_.info["all_balls_meet"] is True
-    assert "order of the pairs" in fitted.model_.info["note"]
+    assert fitted.model_.diagnostics.extra["all_balls_meet"] is True
+    assert "order of the pairs" in fitted.model_.diagnostics.notes[0]
     assert fitted.n_clusters_ == 3
 
 

@@ -98,8 +98,8 @@ def test_the_objective_is_the_weighted_cost_of_what_was_sent_last(federate, six)
     run = federate(FedKMeans(6, n_rounds=4), six()[1])
     last = [exchange.up for exchange in run.exchanges if exchange.round_ == 4]
     means, counts = np.concatenate([up.centers for up in last]), np.concatenate([up.counts for up in last])
-    assert len(run.info["objective"]) == run.info["rounds"] == 4
-    assert run.info["objective"][-1] == pytest.approx(cost(means, run.centers, counts))
+    assert len(run.diagnostics.objective) == run.diagnostics.rounds == 4
+    assert run.diagnostics.objective[-1] == pytest.approx(cost(means, run.centers, counts))
 
 
 def test_weights_move_a_center_towards_the_client_with_more_rows(federate):
@@ -113,15 +113,15 @@ def test_six_clusters_are_found_where_every_client_holds_three(federate, six, wo
         centers, tables = six(seed)
         run = federate(FedKMeans(6), tables, seed=seed)
         assert worst_error(centers, run.centers) < 0.3
-        assert run.info["converged"]
+        assert run.diagnostics.stopped == "converged"
 
 
 def test_a_tolerance_stops_it_early(federate, six):
     _, tables = six()
     run = federate(FedKMeans(6, n_rounds=50, tol=1e-3), tables)
-    assert run.info["rounds"] < 10
-    assert run.info["converged"]
-    assert federate(FedKMeans(6, n_rounds=3), tables).info["rounds"] == 3
+    assert run.diagnostics.rounds < 10
+    assert run.diagnostics.stopped == "converged"
+    assert federate(FedKMeans(6, n_rounds=3), tables).diagnostics.rounds == 3
 
 
 def test_the_shift_is_that_of_the_best_matching():
@@ -161,10 +161,8 @@ def test_one_cluster_is_the_mean_of_all_rows(federate, six):
 def test_too_few_distinct_means_lower_the_number_of_clusters_and_the_result_says_so(federate):
     run = federate(FedKMeans(5), {"a": np.zeros((9, 2)), "b": np.ones((9, 2))})
     assert sorted(run.centers.tolist()) == [[0.0, 0.0], [1.0, 1.0]]
-    assert run.info["notes"] == [
-        "The number of clusters is 2, not 5: the clients sent only 2 distinct centers.",
-    ]
-    assert federate(FedKMeans(2), {"a": np.zeros((9, 2)), "b": np.ones((9, 2))}).info["notes"] == []
+    assert run.diagnostics.notes == ("The number of clusters is 2, not 5: the clients sent only 2 distinct centers.",)
+    assert federate(FedKMeans(2), {"a": np.zeros((9, 2)), "b": np.ones((9, 2))}).diagnostics.notes == ()
 
 
 def test_clients_of_one_row_each_have_no_clustering(federate):

@@ -79,7 +79,7 @@ def test_one_client_is_central_fuzzy_c_means_from_the_same_start(federate, blobs
     for _ in range(80):
         centers = plain_fuzzy_step(X, centers, 2.0)
     assert fedkmeans.matched_shift(run.centers, centers) < 1e-4
-    assert run.info["converged"]
+    assert run.diagnostics.stopped == "converged"
 
 
 def test_settled_memberships_no_longer_change(local, blobs):
@@ -112,7 +112,7 @@ def test_six_clusters_are_found_where_every_client_holds_three(federate, six, wo
         centers, tables = six(seed)
         run = federate(FFCM(6, **options), tables, seed=seed)
         assert worst_error(centers, run.centers) < 0.3
-        assert run.info["converged"]
+        assert run.diagnostics.stopped == "converged"
 
 
 def test_averaging_by_index_fails_when_clients_settle_first(federate, six, worst_error):
@@ -201,14 +201,14 @@ def test_one_cluster_is_the_mean(federate, averaging):
 def test_too_few_distinct_centers_lower_the_number_of_clusters_and_the_result_says_so(federate):
     run = federate(FFCM(5), {"a": np.zeros((9, 2)), "b": np.ones((9, 2))})
     assert sorted(run.centers.tolist()) == [[0.0, 0.0], [1.0, 1.0]]
-    assert run.info["notes"] == ["The number of clusters is 2, not 5: the clients sent only 2 distinct centers."]
+    assert run.diagnostics.notes == ("The number of clusters is 2, not 5: the clients sent only 2 distinct centers.",)
 
 
 def test_too_few_rounds_are_no_convergence(federate, six):
-    info = federate(FFCM(6, max_rounds=2, tol=1e-12), six(n_each=20)[1]).info
-    assert not info["converged"]
-    assert info["rounds"] == 3
-    assert len(info["shifts"]) == 2
+    diagnostics = federate(FFCM(6, max_rounds=2, tol=1e-12), six(n_each=20)[1]).diagnostics
+    assert diagnostics.stopped == "round limit"
+    assert diagnostics.rounds == 3
+    assert len(diagnostics.shifts) == 2
 
 
 def test_clients_of_one_row_each_have_no_clustering(federate):

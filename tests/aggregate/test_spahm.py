@@ -264,7 +264,7 @@ def test_one_atom_in_all_is_one_cluster(federate):
 def test_coinciding_atoms_are_one_cluster(federate):
     run = federate(SPAHM(), {name: np.array([[1.0], [3.0]]) for name in "abc"}, k=1)
     assert run.centers.tolist() == [[2.0]]
-    assert run.info["clients_of_each_center"] == [3]
+    assert run.diagnostics.extra["clients_of_each_center"] == [3]
 
 
 def test_atoms_too_far_apart_to_match_stay_apart(federate):

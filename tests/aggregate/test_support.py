@@ -153,17 +153,18 @@ def test_the_sums_of_a_site_whose_micro_clusters_were_set_aside_move_no_center()
     far, nudged = (
         federation(lie, min_support=2)[0] for lie in (far_micro_clusters, far_micro_clusters_and_nudged_sums)
     )
-    assert far.info["set_aside"].keys() == nudged.info["set_aside"].keys() == {"s9"}
-    assert far.info["rounds"] > 0
+    assert far.excluded.keys() == nudged.excluded.keys() == {"s9"}
+    assert far.diagnostics.rounds > 0
     np.testing.assert_array_equal(far.centers, nudged.centers)
 
 
 def test_micro_clusters_that_were_set_aside_are_said_and_support_no_cluster():
     model, _ = federation(far_micro_clusters, min_support=2)
-    assert set(model.info["set_aside"]) == {"s9"}
-    assert "of s9" in " ".join(model.info["notes"])
-    assert (model.groups["s9"] == -1).all()
-    assert min(model.info["support"]) >= 2
+    assert set(model.excluded) == {"s9"}
+    assert model.excluded["s9"].all()
+    assert not len(model.members["s9"])
+    assert "of s9" in " ".join(model.diagnostics.notes)
+    assert min(model.session.support) >= 2
 
 
 def test_a_cluster_that_one_site_alone_holds_is_found_unless_support_is_asked_for():

@@ -1,12 +1,19 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import save
 
 from koncord import FederatedClustering, GlobalModel
+from koncord.aggregate.diagnostics import Diagnostics, KChoice, UpsilonChoice
 from koncord.errors import ModelFileError
+from koncord.model.facts import Promise, SessionFacts
+from koncord.protocol.departures import Absence
+
+OLD = Path(__file__).parent / "version2"
 
 
 @pytest.fixture
@@ -24,7 +31,21 @@ def model():
         components={"a": np.zeros((1, 2)), "b": np.ones((2, 2))},
         seed=7,
         settings={"estimator": "ASM()"},
-        info={"upsilon": 2.0, "silhouettes": [0.5, None]},
+        excluded={"b": np.array([False, True])},
+        diagnostics=Diagnostics(
+            rounds=3,
+            choice=UpsilonChoice(upsilon=2.0),
+            stabilities=(0.9, None),
+            micro_clusters={"a": 1, "b": 2},
+            notes=("A note.",),
+            extra={"nested": {"list": [1, 2.5, None, True]}},
+        ),
+        session=SessionFacts(
+            silhouettes=(0.5, None),
+            missing=(Absence(exchange=2, site="b", asked="Move", reason="no answer"),),
+            privacy={"a": Promise(epsilon=2.0, delta=1e-6, bound=3.0)},
+            left_out_columns={"other": ("b",)},
+        ),
         versions={"koncord": "0"},
     )
 
@@ -53,7 +74,8 @@ def test_models_are_equal_by_value(blobs, tmp_path):
     assert (one != again) is False
     assert (one == other) is False  # another seed
     assert (one == replace(one, centers=one.centers + 1)) is False
-    assert (one == replace(one, centers=one.centers[:1], weights=np.ones(1))) is False
+    fewer = {"centers": one.centers[:1], "weights": np.ones(1), "groups": {}}
+    assert (one == replace(one, **fewer)) is False
     assert (one == "a model") is False
     one.save(tmp_path / "m")
     assert GlobalModel.load(tmp_path / "m") == one
@@ -112,3 +134,88 @@ def test_a_missing_file_is_named(tmp_path):
 def test_rows_that_do_not_fit_are_refused(model, X):
     with pytest.raises(ValueError, match="'X' for this GlobalModel"):
         model.predict(X)
+
+
+# --- files of earlier versions, written by the koncord of their day ---
+
+
+def raw(path):
+    with safe_open(path, framework="numpy") as stored:
+        arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        return json.loads(stored.metadata()["koncord"]), arrays
+
+
+def test_a_file_of_version_2_is_read_with_a_mask_in_the_place_of_minus_one(tmp_path):
+    model = GlobalModel.load(OLD / "consensus.koncord")
+    header, arrays = raw(OLD / "consensus.koncord")
+    assert header["version"] == 2
+    for at, site in enumerate(model.sites):
+        aside = arrays[f"groups.{at}"] < 0
+        assert aside.any() == (site in model.excluded) == (site in header["info"]["set_aside"])
+        np.testing.assert_array_equal(model.members[site], arrays[f"groups.{at}"][~aside])
+        np.testing.assert_array_equal(model.excluded.get(site, np.zeros(len(aside), dtype=bool)), aside)
+    assert model.excluded
+    model.save(tmp_path / "again")
+    assert GlobalModel.load(tmp_path / "again") == model
+    assert raw(tmp_path / "again")[0]["version"] == 3
+
+
+@pytest.mark.parametrize("name", ["consensus", "fedgem"])
+def test_every_fact_of_a_file_of_version_2_is_kept(name):
+    model, (header, _) = GlobalModel.load(OLD / f"{name}.koncord"), raw(OLD / f"{name}.koncord")
+    before, now = header["info"], model.info
+    moved = {"labels": "label_rule", "n_rounds": "rounds"}
+    choice = {key: before.pop(key) for key in ("upsilon", "candidates") if key in before}
+    assert {key: now[moved.get(key, key)] for key in before} == before
+    if choice:
+        assert now["choice"] == choice
+    else:
+        assert isinstance(model.diagnostics.choice, KChoice)
+
+
+def test_an_older_note_and_convergence_are_read(tmp_path):
+    info = {"note": "One.", "notes": ["Two."], "converged": False, "labels": "nearest", "rounds": 4, "own": [1, 2]}
+    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header(info=info)))
+    told = GlobalModel.load(tmp_path / "m").diagnostics
+    assert told == Diagnostics(rounds=4, stopped="round limit", notes=("One.", "Two."), extra={"own": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"diagnostics": {"rounds": "three"}, "session": {}},
+        {"diagnostics": {"notes": "no list"}, "session": {}},
+        {"diagnostics": {"choice": {"upsilon": "1"}}, "session": {}},
+        {"diagnostics": {"stopped": "by hand"}, "session": {}},
+        {"diagnostics": {}, "session": {"missing": [{"site": "a"}]}},
+        {"diagnostics": {}, "session": {"privacy": {"a": {"epsilon": None}}}},
+        {"diagnostics": {}},
+    ],
+)
+def test_facts_of_another_type_are_no_model(tmp_path, wrong):
+    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header(version=3, diagnostics={}, session={})))
+    assert GlobalModel.load(tmp_path / "m").diagnostics == Diagnostics()
+    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header(version=3, **wrong)))
+    with pytest.raises(ModelFileError, match="'m' is not a koncord model"):
+        GlobalModel.load(tmp_path / "m")
+
+
+def test_groups_name_clusters_and_masks_belong_to_groups(model):
+    with pytest.raises(ValueError, match=r"from 0 to 1; 'a' has others.*'excluded'"):
+        replace(model, groups={**model.groups, "a": np.array([-1])})
+    with pytest.raises(ValueError, match="must be a mask of the 'groups' of 'b'"):
+        replace(model, excluded={"b": np.array([True])})
+
+
+@pytest.mark.parametrize(
+    ("extra", "error", "sentence"),
+    [
+        ({"rounds": 1}, ValueError, "give it as the argument 'rounds'"),
+        ({"reach": np.float64(1.0)}, TypeError, "finite JSON values; 'reach' is"),
+        ({"reach": float("nan")}, TypeError, "finite JSON values; 'reach' is"),
+        ({"of": {1: 2}}, TypeError, "finite JSON values; 'of' is"),
+    ],
+)
+def test_facts_of_an_aggregator_alone_are_json_and_have_names_of_their_own(extra, error, sentence):
+    with pytest.raises(error, match=sentence):
+        Diagnostics(extra=extra)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from koncord.prepare.columns import describe_columns, level_counts, measure
-from koncord.prepare.plan import as_covariance, conditional_means
+from koncord.prepare.plan import as_covariance, conditional_means, nearest_center_fill, neighbor_means
 from koncord.prepare.planning import draft_plan, final_plan, octile_skewness
 from koncord.prepare.settings import Preparation
 
@@ -101,16 +101,38 @@ def test_gaps_are_filled_from_sums_over_all_sites_better_than_by_the_mean():
     whole = [rng.normal(size=(1500, 4)) @ mixing * [1, 10, 100, 1] + 7 for _ in range(3)]
     tables = [np.where(rng.random(X.shape) < 0.1, np.nan, X) for X in whole]
     columns = tuple("abcd")
-    plan = plan_of(tables, columns)
+    plan = plan_of(tables, columns, Preparation(missing="gaussian"))
     gaps = np.isnan(np.concatenate(tables))
     errors = {}
-    for how in ("gaussian", "mean"):
+    for how in ("gaussian", "neighbors", "mean"):
         own = replace(plan, missing=how)
         filled = np.concatenate([own.apply(X, columns) for X in tables])
         exact = np.concatenate([own.scaled(X) for X in whole])
         errors[how] = float(np.sqrt(((filled - exact)[gaps] ** 2).mean()))
     assert errors["mean"] == pytest.approx(1, abs=0.05)
     assert errors["gaussian"] < 0.75 * errors["mean"]
+    assert errors["neighbors"] < 0.85 * errors["mean"]
+
+
+def test_neighbors_are_those_of_a_plain_search():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(120, 4))
+    Z[rng.random(Z.shape) < 0.15] = np.nan
+    found = neighbor_means(Z, np.zeros(4))
+    for row, column in np.argwhere(np.isnan(Z)).tolist():
+        distances = []
+        for other in range(len(Z)):
+            both = ~np.isnan(Z[row]) & ~np.isnan(Z[other])
+            if other != row and both.any() and not np.isnan(Z[other, column]):
+                distances.append((((Z[row] - Z[other])[both] ** 2).mean(), other))
+        expected = np.mean([Z[other, column] for _, other in sorted(distances)[:5]])
+        assert found[row, column] == pytest.approx(expected)
+
+
+def test_a_row_of_one_cluster_is_filled_from_it_and_from_no_other():
+    centers = np.array([[0.0, 0, 0], [9, 9, 9]])
+    Z = np.array([[8.5, np.nan, 9.2], [np.nan, 0.3, np.nan], [1.0, 2, 3]])
+    assert nearest_center_fill(Z, centers).tolist() == [[8.5, 9, 9.2], [0, 0.3, 0], [1, 2, 3]]
 
 
 def test_few_gaps_of_a_site_are_filled_by_the_mean():

@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from koncord import Consensus, FederatedClustering, KnownCounts
+from koncord.aggregate.diagnostics import KCandidate, KChoice
 from koncord.report.choice import best_by_k, candidates, choice, figure, summary
 
 
 def told(k, separation, gap, hierarchy="ward"):
-    return {"hierarchy": hierarchy, "n_clusters": k, "silhouette": 0.5, "separation": separation, "gap": gap}
+    return KCandidate(hierarchy=hierarchy, n_clusters=k, silhouette=0.5, separation=separation, gap=gap)
 
 
 def made(chosen, runner_up, *others):
     looked_at = [each for each in (told(1, 0.0, 0.0), chosen, runner_up, *others) if each]
-    return {"chosen": chosen, "runner_up": runner_up, "candidates": looked_at}
+    return KChoice(chosen=chosen, runner_up=runner_up, candidates=tuple(looked_at))
 
 
 def test_the_words_name_the_chosen_k_and_the_runner_up():
@@ -26,7 +27,7 @@ def test_the_words_name_the_chosen_k_and_the_runner_up():
 def test_of_two_clusterings_of_one_k_the_chosen_one_is_shown_and_else_the_more_separated():
     chosen = told(4, 0.3, 1.0)
     rows = best_by_k(made(chosen, None, told(4, 0.4, 0.5, "average"), told(5, 0.1, 1.0), told(5, 0.2, 0.9, "average")))
-    assert [(row["n_clusters"], row["hierarchy"]) for row in rows] == [(1, "ward"), (4, "ward"), (5, "average")]
+    assert [(row.n_clusters, row.hierarchy) for row in rows] == [(1, "ward"), (4, "ward"), (5, "average")]
     assert rows[1] == chosen
 
 
@@ -59,8 +60,7 @@ def test_a_run_of_consensus_tells_its_choice_and_another_tells_none(n_clusters):
     assert ("one cluster" in words) == (n_clusters == 1)
     assert clusters.count('class="chip') == n_clusters
     plain = FederatedClustering(KnownCounts(n_clusters), random_state=0, standardize=False).fit(sites).model_
-    if "choice" not in plain.info:
-        assert choice(plain) == []
+    assert (choice(plain) == []) is (not isinstance(plain.diagnostics.choice, KChoice))
 
 
 @pytest.mark.parametrize("gap", [9.0, 2.2])
@@ -69,7 +69,7 @@ def test_the_words_say_whether_the_clusters_stand_apart_or_the_null_model_decide
     centers = gap * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
     sites = [np.concatenate([rng.normal(center, 1, (200, 2)) for center in centers]) for _ in range(4)]
     fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(sites)
-    made = fitted.model_.info["choice"]
-    assert made["stands_apart"] or gap < 9.0
-    assert ("clusters stand apart from each other: each is at least" in summary(made)) is made["stands_apart"]
-    assert ("Among the K whose silhouette" in figure(made)) is not made["stands_apart"]
+    made = fitted.model_.diagnostics.choice
+    assert made.stands_apart or gap < 9.0
+    assert ("clusters stand apart from each other: each is at least" in summary(made)) is made.stands_apart
+    assert ("Among the K whose silhouette" in figure(made)) is not made.stands_apart

@@ -13,6 +13,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from koncord.aggregate.diagnostics import Diagnostics, UpsilonCandidate, UpsilonChoice
+from koncord.model.facts import SessionFacts
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Departure
 from koncord.protocol.schema import Sent
@@ -24,7 +26,9 @@ SITES = ("<b>north</b> & co", "south", "west")
 VOID = {"meta", "link"}
 
 
-def model_of(n_clusters=3, n_features=4, sites=SITES, components=True, info=None, columns=None):
+def model_of(
+    n_clusters=3, n_features=4, sites=SITES, components=True, silhouettes=None, columns=None, diagnostics=None
+):
     rng = np.random.default_rng(0)
     holdings = rng.integers(0, 90, (len(sites), n_clusters))
     holdings[:, 0] += 10
@@ -43,7 +47,8 @@ def model_of(n_clusters=3, n_features=4, sites=SITES, components=True, info=None
         components={site: centers + 0.1 * rng.normal(size=centers.shape) for site in groups},
         seed=7,
         settings={"estimator": "ASM()", "aggregator": "FedGEM()"},
-        info={"silhouettes": [0.5] * n_clusters, "upsilon": 1.0, "exchanges": 4, "min_report": 1, **(info or {})},
+        diagnostics=diagnostics or Diagnostics(choice=UpsilonChoice(upsilon=1.0)),
+        session=SessionFacts(exchanges=4, min_report=1, silhouettes=silhouettes or (0.5,) * n_clusters),
         versions={"koncord": "1.2.3", "numpy": "2.0.0"},
     )
 
@@ -72,29 +77,28 @@ def record_of(sites=SITES, **changes):
     return replace(record, **changes)
 
 
-CANDIDATES = {
-    "candidates": [
-        {"upsilon": 0.1, "n_clusters": 3, "score": 2.5},
-        {"upsilon": 1.0, "n_clusters": 4, "score": 3.0},
-        {"upsilon": 1000.0, "n_clusters": 2, "score": -0.5},
-    ]
-}
+CANDIDATES = tuple(
+    UpsilonCandidate(upsilon=upsilon, n_clusters=n_clusters, score=score)
+    for upsilon, n_clusters, score in ((0.1, 3, 2.5), (1.0, 4, 3.0), (1000.0, 2, -0.5))
+)
+CHOSEN = Diagnostics(choice=UpsilonChoice(upsilon=1.0, candidates=CANDIDATES))
+NOTES = Diagnostics(notes=("All final balls meet.", "And <more>."))
 MANY = tuple(f"site-{at:02}" for at in range(30))
 CASES = {
     "usual": (model_of(), record_of()),
-    "chosen": (model_of(info=CANDIDATES), record_of()),
-    "one cluster": (model_of(1, info={"silhouettes": [None]}), record_of()),
+    "chosen": (model_of(diagnostics=CHOSEN), record_of()),
+    "one cluster": (model_of(1, silhouettes=(None,)), record_of()),
     "one column": (model_of(n_features=1), record_of()),
     "one site": (model_of(sites=("only",)), record_of(sites=("only",))),
     "no components": (model_of(components=False), record_of(aggregator="fedkmeans", options={"--clusters": 3})),
-    "below zero": (model_of(info={"silhouettes": [0.2, -0.4, None]}), record_of()),
+    "below zero": (model_of(silhouettes=(0.2, -0.4, None)), record_of()),
     "many": (model_of(20, 40, sites=MANY), record_of(sites=MANY)),
     "long names": (
         model_of(columns=("w" * 200, "two words " * 20, "<script>alert(1)</script>", "\N{GREEK SMALL LETTER ALPHA}")),
         record_of(),
     ),
     "truth": (
-        model_of(info={"note": "All final balls meet.", "notes": ["And <more>."]}),
+        model_of(diagnostics=NOTES),
         record_of(truth=Truth(n_clusters=3, ari=0.4567, rows=1500, local_counts=dict.fromkeys(SITES, 2))),
     ),
 }
@@ -173,15 +177,13 @@ def test_sections_come_in_their_order():
     [(0.9, "strong"), (0.6, "reasonable"), (0.3, "weak"), (0.1, "hardly any"), (-0.2, "hardly any")],
 )
 def test_how_sure_it_is_is_said_in_words(silhouette, word):
-    text = Reader(page(model_of(info={"silhouettes": [silhouette] * 3}), record_of())).all("section", id="sure")[0][
-        "text"
-    ]
+    text = Reader(page(model_of(silhouettes=(silhouette,) * 3), record_of())).all("section", id="sure")[0]["text"]
     assert f"{word} structure" in text
     assert f"{silhouette:.2f}".replace("-", "\N{MINUS SIGN}") in text
 
 
 def test_the_aggregators_notes_and_empty_clusters_are_not_missed():
-    model = model_of(info={"note": "All final balls meet.", "notes": ["And <more>."]})
+    model = model_of(diagnostics=NOTES)
     model.holdings[:, 2] = 0
     notes = [note["text"] for note in Reader(page(model, record_of())).all("p", role="note")]
     assert notes == [

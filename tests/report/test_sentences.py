@@ -77,7 +77,7 @@ class Case:
 
     @property
     def missing(self):
-        return {absence["site"] for absence in self.model.info["missing"]}
+        return {absence.site for absence in self.model.session.missing}
 
     @property
     def small(self):
@@ -97,15 +97,15 @@ class Case:
 
     @property
     def aside(self):
-        return sum((groups < 0).sum() for groups in self.model.groups.values())
+        return sum(mask.sum() for mask in self.model.excluded.values())
 
     @property
     def micro_sites(self):
-        return sum((groups >= 0).any() for groups in self.model.groups.values())
+        return sum(len(clusters) > 0 for clusters in self.model.members.values())
 
     @property
     def has_silhouette(self):
-        return any(value is not None for value in self.model.info["silhouettes"])
+        return any(value is not None for value in self.model.session.silhouettes)
 
 
 def fitted(aggregator, given=None, k=3, *, budget=None, **options):
@@ -301,25 +301,25 @@ CONDITIONS = {
     "never the rows": lambda c: c.aggregator != "afcl",
     "in a form the server can read": lambda c: c.aggregator == "afcl",
     "The mean of a single row is that row": lambda c: any(len(t.X) == 1 for t in c.tables) and c.floor == 1,
-    "No count by cluster holds": lambda c: c.model.info["withheld"],
-    "told no more than the names of": lambda c: c.small or "s2" in c.model.info["silent"],
+    "No count by cluster holds": lambda c: c.model.session.withheld,
+    "told no more than the names of": lambda c: c.small or "s2" in c.model.session.silent,
     "not told": lambda c: (
-        c.small or c.model.info["silent"] or any(a["asked"] == "Attribute" for a in c.model.info["missing"])
+        c.small or c.model.session.silent or any(a.asked == "Attribute" for a in c.model.session.missing)
     ),
     "drawn at random ten times": lambda c: c.aggregator == "consensus" and c.micro_sites > 1,
     "Only one site reported micro-clusters": lambda c: c.aggregator == "consensus" and c.micro_sites == 1,
-    "sites support cluster": lambda c: any(n < c.min_support for n in c.model.info["support"]),
+    "sites support cluster": lambda c: any(n < c.min_support for n in c.model.session.support),
     "Components of different sites that belong together": lambda c: (
         c.model.components and c.aggregator != "consensus" and len(c.names) > 1
     ),
     "A single point has no axes": lambda c: c.k == 1 and not c.model.components,
-    "the cross the runner-up": lambda c: c.aggregator == "consensus" and c.model.info["choice"]["runner_up"],
+    "the cross the runner-up": lambda c: c.aggregator == "consensus" and c.model.diagnostics.choice.runner_up,
     "Rows in each cluster over all sites": lambda c: c.is_complete,
     "Rows that sites told of in each cluster": lambda c: not c.is_complete,
-    "that answered to the end": lambda c: any(a["asked"] == "Attribute" for a in c.model.info["missing"]),
+    "that answered to the end": lambda c: any(a.asked == "Attribute" for a in c.model.session.missing),
     ", by noisy counts": lambda c: c.private and c.floor == 20,
     "how many cells of rows stand out": lambda c: c.private,
-    "every site that took part held out a fifth": lambda c: "candidates" in c.model.info,
+    "every site that took part held out a fifth": lambda c: c.aggregator == "fedgem",
 }
 
 
@@ -345,7 +345,7 @@ def test_the_counts_of_the_page_are_those_of_the_tables(case):
         true = case.true_counts[site]
         if site not in case.private:
             assert all(n in (0, m) for n, m in zip(counts, true, strict=True))
-            told_rows = counts.sum() + case.model.info["withheld"].get(site, 0)
+            told_rows = counts.sum() + case.model.session.withheld.get(site, 0)
             assert told_rows in (0, true.sum())
 
 
@@ -363,6 +363,6 @@ def test_the_terminal_says_what_the_page_says(case):
     text = as_text(case.model, case.record)
     assert ("(asm," in text) == bool(case.names - case.private)
     assert ("no site holds rows of two clusters" in text) == CONDITIONS["no site holds rows of two clusters"](case)
-    n_told = case.model.holdings.sum() + sum(case.model.info["withheld"].values())
+    n_told = case.model.holdings.sum() + sum(case.model.session.withheld.values())
     assert f"{n_told:,}" in text.splitlines()[0]
     assert ("not told" in text) == bool(CONDITIONS["not told"](case))

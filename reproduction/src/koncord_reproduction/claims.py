@@ -4,8 +4,9 @@
   interval is half a unit of the last digit wider on both sides. Where the paper gives no interval, as for K, ours must
   hold its number; where nothing is random, ours must round to it; "about" allows a tenth.
 - differs: it does not.
+- too few runs: fewer than five seeds. Such an interval is so wide that almost any number agrees with it.
 - not comparable: other data, another embedding or another machine. Both numbers are shown all the same.
-- not run: no run gives the number, or a single one, which gives no interval.
+- not run: no run gives the number.
 
 Nothing here is tuned to make a verdict.
 """
@@ -20,7 +21,15 @@ from typing import Any
 from koncord_reproduction.findings import Estimate, Findings, Runs
 from koncord_reproduction.paper import DIFFERENCES, METHODS, SETS, TITLES, Key, Number, find, numbers
 
-AGREES, DIFFERS, NOT_COMPARABLE, NOT_RUN = VERDICTS = ("agrees", "differs", "not comparable", "not run")
+AGREES, DIFFERS, TOO_FEW, NOT_COMPARABLE, NOT_RUN = VERDICTS = (
+    "agrees",
+    "differs",
+    "too few runs",
+    "not comparable",
+    "not run",
+)
+# Seeds from which on an interval means something: with three the t quantile is 4.3.
+LEAST_SEEDS = 5
 ABOUT = 0.1
 SCATTER = "the paper gives no interval; if its number scatters as ours does, the two intervals overlap"
 # Shares of thousands of draws are compared to a point of a hundred.
@@ -195,8 +204,10 @@ def verdict_of(number: Number, estimate: Estimate | None) -> tuple[str, str]:
     if obstacle:
         return NOT_COMPARABLE, obstacle
     agrees = RULES.get((number.key.table, number.key.quantity), RULES.get(("", number.key.quantity), intervals_overlap))
-    if agrees is intervals_overlap and not estimate.has_interval:
-        return NOT_RUN, "one run gives no interval" if isfinite(estimate.value) else "it is not defined here"
+    if agrees is intervals_overlap and not isfinite(estimate.value):
+        return NOT_RUN, "it is not defined here"
+    if agrees is intervals_overlap and estimate.is_random and estimate.n < LEAST_SEEDS:
+        return TOO_FEW, ""
     return (AGREES, "") if agrees(number, estimate) else (DIFFERS, why_it_may_differ(number, estimate))
 
 

@@ -36,6 +36,7 @@ class Estimate:
     low: float
     high: float
     n: int  # seeds, or what else was drawn
+    is_random: bool = True  # whether another seed would give another number
 
     @property
     def has_interval(self) -> bool:
@@ -126,7 +127,7 @@ def estimate_of(interval: Interval, n: int) -> Estimate:
 
 
 def exactly(value: float, n: int = 1) -> Estimate:
-    return Estimate(value=value, low=value, high=value, n=n)
+    return Estimate(value=value, low=value, high=value, n=n, is_random=False)
 
 
 def over_seeds(key: Key, values: FloatArray) -> Found:

@@ -23,6 +23,7 @@ from koncord_reproduction.claims import (
     NOT_COMPARABLE,
     NOT_RUN,
     SCATTER,
+    TOO_FEW,
     VERDICTS,
     Claim,
     cell_claims,
@@ -56,7 +57,8 @@ RULES = """\
   paper's number; “about” allows a tenth.
 - **differs**: it does not.
 - **not comparable**: other data, another embedding or another machine. Both numbers are shown all the same.
-- **not run**: there is no run, or only one, which gives no interval.
+- **too few runs**: fewer than five seeds, whose interval is so wide that almost any number would agree with it.
+- **not run**: there is no run.
 
 n counts seeds (for a number), or sets and pairs of set and seed (for a sentence).
 
@@ -268,7 +270,7 @@ def picture_text(name: str, beside: str) -> str:
 def claims_text(claims: Sequence[Claim]) -> str:
     """All claims, those that differ first within each output."""
     parts = ["# Claims\n", verdict_table(claims)]
-    order = {verdict: at for at, verdict in enumerate((DIFFERS, AGREES, NOT_COMPARABLE, NOT_RUN))}
+    order = {verdict: at for at, verdict in enumerate((DIFFERS, AGREES, TOO_FEW, NOT_COMPARABLE, NOT_RUN))}
     for name, output in OUTPUTS.items():
         group = [claim for claim in claims if output_of(claim) == name]
         if not group:

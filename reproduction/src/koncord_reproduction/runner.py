@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, Outcome, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.aggregate.fedgem import FedGEM, centers_of
 from koncord.clustering import FederatedClustering
 from koncord.data.datasets import load
@@ -32,7 +33,7 @@ from koncord.estimate.search import Candidate, combinations, split_rows
 from koncord.estimate.xmeans import XMeans
 from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import HeldOut
-from koncord.kernels.splitting import SplitForest, components_of
+from koncord.kernels.splitting import SplitForest, mixture_of
 from koncord.theory import anisotropy
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
@@ -241,7 +242,7 @@ class JudgedFedGEM(FedGEM):
         sizes, judgements = yield from self._judgements(trained, self.upsilons)
         judged = {"upsilons": list(self.upsilons), "scores": judgements.mean(axis=0).tolist(), "k": sizes.tolist()}
         means, groups, _ = self._conclude(trained.balls, self.upsilons[0])
-        return Outcome(centers=centers_of(means, groups), groups={}, info={"judged": judged})
+        return Outcome(centers=centers_of(means, groups), groups={}, diagnostics=Diagnostics(extra={"judged": judged}))
 
 
 def released(run: Run, needed: Sequence[Row]) -> Values:
@@ -331,9 +332,9 @@ def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
     (leaves,) = forest.cut(config["min_mass"], default.max_components)
     scores, counts = [], []
     for merge_factor in (*SWEEP, config["merge_factor"]):
-        components, _ = merge(components_of(leaves), merge_factor)
-        scores.append(ari(data.y[test], nearest(data.X[test], components.means)))
-        counts.append(len(components))
+        mixture, _ = merge(mixture_of(leaves), merge_factor)
+        scores.append(ari(data.y[test], nearest(data.X[test], mixture.means)))
+        counts.append(len(mixture))
     *scores, selected_ari = scores
     *counts, selected_k = counts
     return {

@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count, check_number, check_option
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.kernels.assign import means_by_label, nearest
 from koncord.kernels.lloyd import kpp, stacked
@@ -437,13 +438,11 @@ class AFCL(Aggregator):
         if last:
             rows = np.concatenate([reply.rows() for reply in last.values()])
             centers = centers[np.unique(nearest(rows, centers))]
-        info: dict[str, Any] = {
-            "rounds": 2 + n_rounds,
-            "converged": n_quiet >= self.patience,
-            "objective": dispersions,
-            "seeds": n_start,
-            "distinct_seeds": n_distinct,
-            "labels": "nearest",
-            "notes": ["AFCL disclosed every row to the server."],
-        }
-        return Outcome(centers=lowest + widths * centers, groups={}, info=info)
+        diagnostics = Diagnostics(
+            rounds=2 + n_rounds,
+            stopped="converged" if n_quiet >= self.patience else "round limit",
+            objective=tuple(dispersions),
+            notes=("AFCL disclosed every row to the server.",),
+            extra={"seeds": n_start, "distinct_seeds": n_distinct},
+        )
+        return Outcome(centers=lowest + widths * centers, groups={}, diagnostics=diagnostics)

@@ -16,13 +16,23 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from koncord._validation import name_of
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
+from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
-from koncord.types import FloatArray, IntArray, LocalEstimate
+from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
 
 Message = Any
 Replies = Mapping[str, Any]
 Server = Generator[Message | Mapping[str, Message], Any, "Outcome"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """Rows sorted as the joint partition of a client allows: all that a client step may send sums of."""
+
+    labels: IntArray  # (n_samples,) as they were given, or of the group that the row goes with
+    X: FloatArray  # (n_samples, n_features) the rows to take sums of; no row stands alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +43,17 @@ class Local:
     estimate: LocalEstimate  # phase 1
     stream: tuple[int, ...]  # names the random stream of this client in this round
     min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
+    # Sorts rows by what the client has answered before; None sorts them as they are labelled, and keeps nothing.
+    apart: Callable[[IntArray, int], Grouped] | None = None
+    rows: Rows | None = None  # the table that `apart` answers for
+
+    def grouped(self, labels: IntArray, least: int = 1) -> Grouped:
+        """The rows by `labels` (n_samples,), in groups that sums may be sent of after all that was sent before.
+
+        Whoever sends nothing but sums over these groups is covered by the client's joint partition
+        (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
+        """
+        return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least)
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -50,12 +71,18 @@ class Outcome:
     """What the server knows at the end."""
 
     centers: FloatArray  # (global_k, n_features)
-    groups: Mapping[
-        str, IntArray
-    ]  # global cluster of each local component, by client; empty where there is no such map
+    # Global cluster of each local component, by client; empty where there is no such map.
+    groups: Mapping[str, IntArray]
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # final means of what each client sent
-    info: Mapping[str, Any] = field(default_factory=dict)  # for readers only: JSON values, nothing depends on them
+    # Mask of the components that were set aside, by client: they are in no cluster, and their group is the nearest one.
+    excluded: Mapping[str, BoolArray] = field(default_factory=dict)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)  # for readers only: nothing depends on them
     gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
+
+
+def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]) -> dict[str, IntArray]:
+    """Clusters of the components that were not set aside, by client."""
+    return {client: own[~excluded[client]] if client in excluded else own for client, own in groups.items()}
 
 
 class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -76,6 +103,10 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         All that a client may send, field by field.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
+    sums_over_cells : bool, default False
+        Whether everything its client steps send are counts, sums and means over groups of `Local.grouped`: then no
+        combination of a site's answers stands for fewer rows than its floor. A site takes part in other aggregators
+        only if its owner names them.
     """
 
     name: ClassVar[str]
@@ -83,6 +114,7 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     replies: ClassVar[Mapping[type[Any], type[Any]]]
     sends: ClassVar[tuple[Sent, ...]]
     most_parts: ClassVar[int] = 1
+    sums_over_cells: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -13,8 +13,9 @@ from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
-from koncord.kernels.assign import nearest
+from koncord.kernels.assign import means_by_label, nearest
 from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
@@ -60,7 +61,7 @@ def begin(local: Local, state: None, down: Begin) -> tuple[None, LocalMeans]:
     if k == 0:
         return None, LocalMeans(centers=np.empty((0, local.X.shape[1])), counts=np.empty(0, dtype=np.int64))
     seeds = local.X[kpp(local.X, k, local.rng)]
-    return None, large_enough(lloyd(local.X, seeds, max_iter=down.local_iters), least)
+    return None, large_enough(local, lloyd(local.X, seeds, max_iter=down.local_iters), least)
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, LocalMeans]:
@@ -70,13 +71,16 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, LocalMeans]:
         start = start[np.unique(nearest(local.X, start))]
     floor = local.min_report if local.min_report > 1 else 0  # without a floor, an empty center may be sent
     least = max(down.min_count, floor)
-    return None, large_enough(lloyd(local.X, start, max_iter=down.local_iters), least)
+    return None, large_enough(local, lloyd(local.X, start, max_iter=down.local_iters), least)
 
 
-def large_enough(found: Partition, min_count: int) -> LocalMeans:
-    """The centers that are means of at least `min_count` rows."""
-    kept = found.counts >= min_count
-    return LocalMeans(centers=found.centers[kept], counts=found.counts[kept])
+def large_enough(local: Local, found: Partition, min_count: int) -> LocalMeans:
+    """Means of the groups of rows that the joint partition allows, if they have at least `min_count` rows."""
+    groups = local.grouped(found.labels)
+    counts = np.bincount(groups.labels, minlength=len(found.centers))
+    centers = means_by_label(groups.X, groups.labels, otherwise=found.centers)
+    kept = counts >= min_count
+    return LocalMeans(centers=centers[kept], counts=counts[kept])
 
 
 # --- server steps ---
@@ -164,6 +168,7 @@ class FedKMeans(Aggregator):
 
     name = "fedkmeans"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Begin: begin, Refine: refine}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -226,11 +231,10 @@ class FedKMeans(Aggregator):
                 min_count=first.min_count,
                 drop_empty=bool(self.drop_empty),
             )
-        info: dict[str, Any] = {
-            "rounds": len(objective),
-            "converged": has_converged,
-            "objective": objective,
-            "labels": "nearest",
-            "notes": lowered(first.n_clusters, len(centers)),
-        }
-        return Outcome(centers=centers, groups={}, info=info)
+        diagnostics = Diagnostics(
+            rounds=len(objective),
+            stopped="converged" if has_converged else "round limit",
+            objective=tuple(objective),
+            notes=tuple(lowered(first.n_clusters, len(centers))),
+        )
+        return Outcome(centers=centers, groups={}, diagnostics=diagnostics)

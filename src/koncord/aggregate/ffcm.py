@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 from koncord._validation import LARGEST_VALUE, check_count, check_number, check_option
 from koncord.aggregate import fedkmeans
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.lloyd import MAX_PASSES, check_n_clusters, kmeans, lloyd
 from koncord.protocol.floor import LOWER_FLOOR
@@ -292,11 +293,10 @@ class FFCM(Aggregator):
                     n_init=0 if shifts else self.n_init,
                 )
             shifts.append(float(np.linalg.norm(centers - previous)))
-        info: dict[str, Any] = {
-            "rounds": 1 + len(shifts),
-            "converged": shifts[-1] < self.tol,
-            "shifts": shifts,
-            "labels": "nearest",
-            "notes": fedkmeans.lowered(begin.n_clusters, len(centers)),
-        }
-        return Outcome(centers=centers, groups={}, info=info)
+        diagnostics = Diagnostics(
+            rounds=1 + len(shifts),
+            stopped="converged" if shifts[-1] < self.tol else "round limit",
+            shifts=tuple(shifts),
+            notes=tuple(fedkmeans.lowered(begin.n_clusters, len(centers))),
+        )
+        return Outcome(centers=centers, groups={}, diagnostics=diagnostics)

@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label
 from koncord.kernels.lloyd import MAX_PASSES, Partition, check_n_clusters, cost, kpp, lloyd, stacked, unstacked
@@ -49,7 +50,9 @@ def send_centers(local: Local, state: None, down: SendCenters) -> tuple[None, Lo
     if k == 0:
         return None, LocalCenters(centers=np.empty((0, local.X.shape[1])))
     found = local_clusters(local.X, k, local.rng, down.n_init)
-    return None, LocalCenters(centers=found.centers[found.counts >= least])
+    groups = local.grouped(found.labels)
+    centers = means_by_label(groups.X, groups.labels, otherwise=found.centers)
+    return None, LocalCenters(centers=centers[np.bincount(groups.labels, minlength=k) >= least])
 
 
 def local_clusters(X: FloatArray, k: int, rng: np.random.Generator, n_init: int) -> Partition:
@@ -128,6 +131,7 @@ class KFed(Aggregator):
 
     name = "kfed"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendCenters: send_centers}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -171,12 +175,12 @@ class KFed(Aggregator):
         most = int(np.argmax(sizes))
         first = np.arange(sizes[most]) + sum(sizes[:most])
         found = lloyd(centers, spread_start(centers, first, n_clusters), max_iter=max_iter)
-        info: dict[str, Any] = {
-            "rounds": 1,
-            "converged": True,
-            "centers_received": len(centers),
-            "objective": [cost(centers, found.centers)],
-            "labels": "nearest",
-            "notes": [],
-        }
-        return Outcome(centers=found.centers, groups=unstacked(found.labels, sent), components=sent, info=info)
+        diagnostics = Diagnostics(
+            rounds=1,
+            stopped="one round",
+            objective=(cost(centers, found.centers),),
+            extra={"centers_received": len(centers)},
+        )
+        return Outcome(
+            centers=found.centers, groups=unstacked(found.labels, sent), components=sent, diagnostics=diagnostics
+        )

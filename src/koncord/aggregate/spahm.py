@@ -16,6 +16,7 @@ from scipy.special import gammaln
 
 from koncord._validation import check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Server
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.lloyd import stacked, unstacked
@@ -61,9 +62,9 @@ def send_atoms(local: Local, state: None, down: SendAtoms) -> tuple[None, Atoms]
     """
     means = local.estimate.means
     if local.min_report > 1:
-        nearest_to = nearest(local.X, means)
-        means = means_by_label(local.X, nearest_to, otherwise=means)
-        means = means[np.bincount(nearest_to, minlength=len(means)) >= local.min_report]
+        groups = local.grouped(nearest(local.X, means))
+        means = means_by_label(groups.X, groups.labels, otherwise=means)
+        means = means[np.bincount(groups.labels, minlength=len(means)) >= local.min_report]
         return None, Atoms(atoms=means)
     return None, Atoms(atoms=means[stands_for_rows(local.X, means, down.min_count)])
 
@@ -280,6 +281,7 @@ class SPAHM(Aggregator):
 
     name = "spahm"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendAtoms: send_atoms}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -335,16 +337,18 @@ class SPAHM(Aggregator):
         values = [log_posterior(atoms, owners, m.groups, m.prior, gamma=self.gamma) for m in found]
         best = found[int(np.argmax(values))]
         centers = origin + posterior_means(atoms, best.groups, best.prior)
-        info: dict[str, Any] = {
-            "rounds": 1,
-            "converged": best.has_converged,
-            "passes": best.n_passes,
-            "objective": values,
-            "atoms_received": len(atoms),
-            "clients_of_each_center": np.bincount(best.groups).tolist(),
-            "noise_variance": best.prior.noise.tolist(),
-            "scatter_variance": best.prior.scatter.tolist(),
-            "labels": "nearest",
-            "notes": [],
-        }
-        return Outcome(centers=centers, groups=unstacked(best.groups, sent), components=sent, info=info)
+        diagnostics = Diagnostics(
+            rounds=1,
+            stopped="one round",
+            objective=tuple(values),
+            extra={
+                "converged": best.has_converged,
+                "passes": best.n_passes,
+                "atoms_received": len(atoms),
+                "clients_of_each_center": np.bincount(best.groups).tolist(),
+                "noise_variance": best.prior.noise.tolist(),
+                "scatter_variance": best.prior.scatter.tolist(),
+            },
+        )
+        groups = unstacked(best.groups, sent)
+        return Outcome(centers=centers, groups=groups, components=sent, diagnostics=diagnostics)

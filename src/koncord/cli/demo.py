@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
         record = replace(result.record, truth=truth)
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=True) as folder:
-            ordered = {table.name: model.plan.apply(table.X, table.columns) for table in tables}
+            ordered = {table.name: model.rows(table) for table in tables}
             write_run(folder, model, record, page(model, record), ordered)
             write_tables(folder / SITES, tables)
     written = args.out / PAGE

@@ -123,6 +123,7 @@ def run(args: argparse.Namespace) -> None:
     policy = site_policy_of(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
+    from koncord.data.files import complete_rows
     from koncord.data.notes import notes_on
     from koncord.report.federation import as_record, as_text
     from koncord.report.page import page
@@ -139,8 +140,9 @@ def run(args: argparse.Namespace) -> None:
         with part(0.05, 0.95, "fitting"):
             aggregator = aggregator_of(args)
             estimator = estimator_of(args, random_state=None)  # every site draws from a stream of its own
+            taking_part = complete_rows(tables) if args.missing == "drop" else tables
             link = in_process(
-                {table.name: (table.X, table.columns) for table in tables},
+                {table.name: (table.X, table.columns) for table in taking_part},
                 estimator=estimator,
                 aggregator=aggregator,
                 policy=policy,
@@ -166,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
             model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
-            rows = {table.name: model.plan.apply(table.X, table.columns, table.levels) for table in tables}
+            rows = {table.name: model.rows(table) for table in tables}
             write_run(folder, model, record, page(model, record), rows)
     if args.json:
         places = {

@@ -130,7 +130,7 @@ def conversions_by_site(args: argparse.Namespace, sites: Sequence[str]) -> dict[
     return found
 
 
-def add_preparation_options(parser: argparse.ArgumentParser) -> Any:
+def add_preparation_options(parser: argparse.ArgumentParser, missing: Sequence[str] = MISSING) -> Any:
     """Adds, and returns, the group of options for what is done with columns before phase 1."""
     group = parser.add_argument_group(
         "preparation",
@@ -153,10 +153,12 @@ def add_preparation_options(parser: argparse.ArgumentParser) -> Any:
     group.add_argument(
         "--missing",
         metavar="HOW",
-        choices=MISSING,
+        choices=missing,
         default=Preparation.missing,
-        help="what stands in for a missing value: gaussian, what the other columns of its row let expect; mean, that "
-        "of its column; drop: rows with gaps take no part (default: gaussian)",
+        help="what stands in for a missing value: neighbors, the mean of the five rows of its site that are nearest in "
+        "the other columns; gaussian, what all sites together let expect from these; mean, that of its column"
+        + ("; drop: rows with gaps take no part" if "drop" in missing else "")
+        + " (default: neighbors)",
     )
     return group
 

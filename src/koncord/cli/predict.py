@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
         table = matching_table(args, model.plan)
         table = converted(replace(table, columns=model.plan.inputs), conversions_of(args))
         report(0.6, "labelling")
-        found = assign_scaled(model, model.plan.apply(table.X, model.plan.inputs, table.levels))
+        found = assign_scaled(model, model.rows(table))
         if args.out is not None:
             write_atomic(args.out, as_csv(found).encode())
     if args.json:

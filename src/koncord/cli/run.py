@@ -26,7 +26,7 @@ from koncord.cli.options import (
 )
 from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option
-from koncord.prepare.settings import Preparation
+from koncord.prepare.settings import FILLS, Preparation
 from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def add_parser(subparsers: Any) -> None:
         default=ServerPolicy.wait,
         help=f"seconds to wait for sites to connect before the run begins (default: {ServerPolicy.wait:g})",
     )
-    group = add_preparation_options(parser)
+    group = add_preparation_options(parser, FILLS)
     add_standardize_option(group)
     parser.set_defaults(standardize=True)
     add_common_option(parser)

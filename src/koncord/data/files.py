@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
@@ -221,6 +221,21 @@ def table_of(content: Content, name: str, options: Reading) -> Table:
         notes=content.notes,
         integers=content.integers - set(names),
     )
+
+
+def complete_rows(tables: Sequence[Table]) -> list[Table]:
+    """The tables without rows that miss a value of a column which all tables have; an error if none are left."""
+    shared = [name for name in tables[0].columns if all(name in table.columns for table in tables)] if tables else []
+    found = []
+    for table in tables:
+        is_whole = ~np.isnan(table.X[:, [table.columns.index(name) for name in shared]]).any(axis=1)
+        if not is_whole.any():
+            raise TableError(
+                f"Every row of {table.name!r} misses a value; fill gaps with --missing gaussian or --missing mean, or "
+                "leave out columns with --drop."
+            )
+        found.append(replace(table, X=table.X[is_whole]))
+    return found
 
 
 def identifiers(content: Content) -> dict[str, str]:

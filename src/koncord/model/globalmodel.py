@@ -3,12 +3,12 @@
 File format (version 3): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
 ``scales`` (d,) to standardise a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
-their means; and, where the shape of the clusters is known, ``axes`` (q, d), ``covariances`` (k, q, q) along these axes
-and ``mixing`` (k,), the weights of the mixture; files of version 1 have no shapes; and, where more
-than a scale was agreed for the columns, arrays ``plan.NAME`` of `koncord.prepare.plan.Plan` and ``plan`` in the
-metadata, which files before version 3 do not have. Its metadata is one entry
+their means; and ``excluded.N`` where some of these were set aside; and, where the shape of the clusters is known,
+``axes`` (q, d), ``covariances`` (k, q, q) along these axes and ``mixing`` (k,), the weights of the mixture; and, where
+more than a scale was agreed for the columns, ``plan.NAME`` of `koncord.prepare.plan.Plan`. Its metadata is one entry
 ``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``, ``local_counts``, ``seed``,
-``settings``, ``info`` and ``versions``.
+``settings``, ``diagnostics``, ``session``, ``versions`` and ``plan``. Files of versions 1 and 2 are read too
+(`koncord.model.oldfiles`).
 Any safetensors reader opens it; nothing in it is executed.
 """
 
@@ -24,12 +24,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from koncord._files import write_atomic
+from koncord._records import as_json, from_json
+from koncord.aggregate.base import members_of
+from koncord.aggregate.diagnostics import Diagnostics
+from koncord.data.files import Table
 from koncord.data.frames import table_in_memory
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
+from koncord.model.facts import SessionFacts
+from koncord.model.oldfiles import updated
 from koncord.prepare.plan import Plan, plain_plan
-from koncord.types import FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray
 
 FORMAT = "koncord-global-model"
 VERSION = 3
@@ -59,10 +65,12 @@ class GlobalModel:
     groups: Mapping[str, IntArray] = field(default_factory=dict)  # cluster of each local component, by site
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # means of the local components, by site
     plan: Plan = None  # type: ignore[assignment]  # what is done with columns; None: they are scaled
+    excluded: Mapping[str, BoolArray] = field(default_factory=dict)  # mask of the components set aside, by site
     gaussians: Gaussians | None = None  # shape of the clusters around the same centers; None: a row goes to the nearest
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # estimator and aggregator as text
-    info: Mapping[str, Any] = field(default_factory=dict)  # what the aggregator tells its readers
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)  # what the aggregator says of its result
+    session: SessionFacts = field(default_factory=SessionFacts)  # who took part, under which rules, what was counted
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,6 +87,15 @@ class GlobalModel:
             object.__setattr__(self, "plan", plain_plan(self.columns, self.means, self.scales))
         if self.plan.features != self.columns:
             raise ValueError("'plan' of a GlobalModel must give its columns.")
+        for site, clusters in self.groups.items():
+            if not ((clusters >= 0) & (clusters < k)).all():
+                raise ValueError(
+                    f"'groups' of a GlobalModel must name clusters from 0 to {k - 1}; {site!r} has others. What is in "
+                    "no cluster is marked in 'excluded'."
+                )
+        for site, mask in self.excluded.items():
+            if mask.dtype != np.bool_ or mask.shape != self.groups[site].shape:
+                raise ValueError(f"'excluded' of a GlobalModel must be a mask of the 'groups' of {site!r}.")
 
     @property
     def n_clusters(self) -> int:
@@ -89,13 +106,34 @@ class GlobalModel:
         """Centers in the units of the sites' tables; of a level its share, of a logged column its geometric mean."""
         return self.plan.original(self.centers)
 
+    @property
+    def members(self) -> dict[str, IntArray]:
+        """Clusters of the local components that were not set aside, by site."""
+        return members_of(self.groups, self.excluded)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """`diagnostics` and `session` as one dictionary of JSON values, for readers of `koncord fit --json`."""
+        own = as_json(self.diagnostics)
+        return {
+            **own.pop("extra"),
+            **own,
+            **as_json(self.session),
+            "weak_clusters": list(self.session.weak_clusters),
+            "set_aside": {site: int(mask.sum()) for site, mask in self.excluded.items()},
+        }
+
     def scaled(self, table: Any) -> FloatArray:
         """Rows of a table on the scale of the centers."""
         what = "'X' for this GlobalModel"
         found = table_in_memory(table, what=what, columns=self.plan.inputs, categories=self.plan.categories)
         if np.isnan(found.X).any() and self.plan.missing is None:
             raise ValueError(f"{what} must hold finite numbers only.")
-        return self.plan.apply(found.X, found.columns, found.levels)
+        return self.rows(found)
+
+    def rows(self, table: Table) -> FloatArray:
+        """Rows of a table on the scale of the centers, each by itself: what fills its gaps is the model's."""
+        return self.plan.apply(table.X, table.columns, table.levels, centers=self.centers)
 
     def predict(self, X: Any) -> IntArray:
         """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known."""
@@ -142,7 +180,7 @@ class GlobalModel:
         data = save(arrays, metadata={"koncord": self._header()})
         write_atomic(Path(path), data)
 
-    def _arrays(self) -> dict[str, FloatArray | IntArray]:
+    def _arrays(self) -> dict[str, FloatArray | IntArray | BoolArray]:
         """The arrays of the file, by name."""
         return {
             "centers": self.centers,
@@ -154,6 +192,7 @@ class GlobalModel:
             **{f"plan.{name}": each for name in PLANNED if (each := getattr(self.plan, name)) is not None},
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
+            **{f"excluded.{at}": self.excluded[site] for at, site in enumerate(self.sites) if site in self.excluded},
         }
 
     def _header(self) -> str:
@@ -166,7 +205,8 @@ class GlobalModel:
             "local_counts": list(self.local_counts),
             "seed": self.seed,
             "settings": dict(self.settings),
-            "info": dict(self.info),
+            "diagnostics": as_json(self.diagnostics),
+            "session": as_json(self.session),
             "versions": dict(self.versions),
             "plan": {
                 "missing": self.plan.missing,
@@ -191,6 +231,8 @@ class GlobalModel:
                 raise ModelFileError(
                     f"{name!r} is a koncord model of version {header['version']}; this koncord reads up to {VERSION}."
                 )
+            if header["version"] < VERSION:
+                header, arrays = updated(header, arrays)
             sites = tuple(header["sites"])
             return cls(
                 centers=arrays["centers"],
@@ -201,19 +243,24 @@ class GlobalModel:
                 sites=sites,
                 local_counts=tuple(header["local_counts"]),
                 holdings=arrays["holdings"],
-                groups={site: arrays[f"groups.{at}"] for at, site in enumerate(sites) if f"groups.{at}" in arrays},
-                components={
-                    s: arrays[f"components.{at}"] for at, s in enumerate(sites) if f"components.{at}" in arrays
-                },
+                groups=by_site("groups", sites, arrays),
+                components=by_site("components", sites, arrays),
+                excluded=by_site("excluded", sites, arrays),
                 plan=plan_in(header, arrays),  # type: ignore[arg-type]
                 gaussians=gaussians_in(arrays),
                 seed=header["seed"],
                 settings=header["settings"],
-                info=header["info"],
+                diagnostics=from_json(Diagnostics, header["diagnostics"]),
+                session=from_json(SessionFacts, header["session"]),
                 versions=header["versions"],
             )
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelFileError(f"{name!r} is not a koncord model.") from error
+
+
+def by_site(name: str, sites: tuple[str, ...], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of that name, by site; a site without one is left out."""
+    return {site: arrays[f"{name}.{at}"] for at, site in enumerate(sites) if f"{name}.{at}" in arrays}
 
 
 def plan_in(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Plan | None:

@@ -325,7 +325,7 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )
-    found = assign_scaled(model, plan.apply(site.table, site.columns, site.levels))
+    found = assign_scaled(model, plan.apply(site.table, site.columns, site.levels, centers=model.centers))
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")

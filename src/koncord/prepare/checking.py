@@ -12,7 +12,7 @@ from koncord.data.notes import first_value, notes_on
 from koncord.prepare.columns import Columns, describe_columns
 from koncord.prepare.planning import draft_plan
 from koncord.prepare.settings import Preparation
-from koncord.prepare.units import other_units
+from koncord.prepare.units import OtherUnit, other_units
 
 NUMBERS, CATEGORY, TEXT, LEFT_OUT = "numbers", "category", "text", "left out"
 MOST_WHOLE = 8  # different whole numbers up to which a column may be a category
@@ -180,18 +180,16 @@ def refusals_of(
 
 
 def unit_warnings(told: Mapping[str, Columns], numbers: Sequence[str]) -> list[str]:
-    return [
-        about_unit(each.site, each.column, each.median, each.others, each.conversion)
-        for each in other_units(told, numbers)
-    ]
+    return [about_unit(each) for each in other_units(told, numbers)]
 
 
-def about_unit(site: str, column: str, median: float, others: float, conversion: str | None) -> str:
+def about_unit(found: OtherUnit) -> str:
     """A sentence on a column that lies elsewhere at one site."""
-    told = f"{column} lies elsewhere at {site} than at all other sites (median {median:.4g}, theirs {others:.4g})"
-    if conversion is None:
+    medians = f"(median {found.median:.4g}, theirs {found.others:.4g})"
+    told = f"{found.column} lies elsewhere at {found.site} than at all other sites {medians}"
+    if found.conversion is None:
         return f"{told}: check its unit and its calibration."
-    return f"{told}, as in another unit: if so, --convert {site}:{column}={conversion}."
+    return f"{told}, as in another unit: if so, --convert {found.site}:{found.column}={found.conversion}."
 
 
 def constant_warnings(tables: Sequence[Table], numbers: Sequence[str]) -> list[str]:

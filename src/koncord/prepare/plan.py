@@ -12,13 +12,15 @@ from functools import cached_property
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
-from koncord.prepare.settings import Missing
+from koncord.prepare.settings import Fill
 from koncord.types import BoolArray, FloatArray, IntArray
 
 OTHER = "other"  # the level of all levels that are too rare to be told
 NO_FENCE = LARGEST_VALUE
 # Least share of a column's variance that the others leave open: below, what is filled in would follow noise.
 LEAST_OPEN = 1e-3
+NEIGHBORS = 5
+MOST_DONORS, ROWS_AT_ONCE = 4000, 500  # of a table, so that the time grows with its rows and no faster
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,7 +34,7 @@ class Plan:
     least: FloatArray | None = None  # (n_columns,) what is below is raised to this before the logarithm
     low: FloatArray | None = None  # (n_columns,) the fence, after the logarithm
     high: FloatArray | None = None
-    missing: Missing | None = None  # what stands in for a missing value; None: nothing may be missing
+    missing: Fill | None = None  # what stands in for a missing value; None: nothing may be missing
     fill: FloatArray | None = None  # (n_columns,) mean of each column, on the scale; None: zeros
     covariances: FloatArray | None = None  # (n_columns, n_columns) on the scale, for "gaussian"
     categories: tuple[str, ...] = ()
@@ -75,6 +77,7 @@ class Plan:
         levels: Mapping[str, Sequence[str]] | None = None,
         *,
         floor: int = 1,
+        centers: FloatArray | None = None,
     ) -> FloatArray:
         """Rows of a table (n, n_columns) as phase 1 sees them, (n, n_features), without gaps.
 
@@ -89,13 +92,19 @@ class Plan:
         floor : int, default 1
             Fewer gaps than this in a column are filled by its mean: else what the rows with gaps sum to would tell a
             server that knows the sums of the others what is in few rows.
+        centers : array (n_clusters, n_features), default None
+            Clusters that are known already: with "neighbors", a gap is then what the center has that is nearest in all
+            that the row has, so that no other row of its table matters.
         """
         at = {name: position for position, name in enumerate(columns)}
-        numbers = self.filled(self.scaled(X[:, [at[name] for name in self.columns]]), floor)
+        scaled = self.scaled(X[:, [at[name] for name in self.columns]])
         encoded = [
             self.encoded(which, X[:, at[name]], (levels or {}).get(name, ()))
             for which, name in enumerate(self.categories)
         ]
+        if centers is not None and self.missing == "neighbors":
+            return nearest_center_fill(np.concatenate([scaled, *encoded], axis=1), centers)
+        numbers = self.filled(scaled, floor)
         return np.concatenate([numbers, *encoded], axis=1) if encoded else numbers
 
     def shaped(self, values: FloatArray) -> FloatArray:
@@ -132,10 +141,13 @@ class Plan:
             named = [self.columns[at] for at in np.flatnonzero(gaps.any(axis=0)).tolist()]
             raise ValueError(f"Values of {', '.join(named)} are missing, and nothing was agreed to stand in for them.")
         fill = np.zeros(Z.shape[1]) if self.fill is None else self.fill
+        few = gaps.sum(axis=0) < floor
+        Z = np.where(gaps & few, fill, Z)
+        if self.missing == "neighbors":
+            return neighbor_means(Z, fill)
         if self.covariances is None or self.missing != "gaussian":
             return np.where(gaps, fill, Z)
-        few = gaps.sum(axis=0) < floor
-        return conditional_means(np.where(gaps & few, fill, Z), fill, self.covariances)
+        return conditional_means(Z, fill, self.covariances)
 
     def encoded(self, which: int, codes: FloatArray, own: Sequence[str]) -> FloatArray:
         """The features (n, n_levels) of one category; a missing level is at the mean of all."""
@@ -154,14 +166,6 @@ class Plan:
         logged = np.flatnonzero(self.is_logged)
         values[:, logged] = np.exp(values[:, logged])
         return values
-
-    def keeps(self, X: FloatArray, columns: Sequence[str]) -> BoolArray:
-        """Which rows take part: with "drop", those without gaps in the columns that are used."""
-        if self.missing != "drop":
-            return np.ones(len(X), dtype=bool)
-        at = [list(columns).index(name) for name in self.inputs]
-        complete = ~np.isnan(X[:, at]).any(axis=1)
-        return np.asarray(complete)
 
 
 def is_same(one: object, other: object) -> bool:
@@ -185,6 +189,51 @@ def level_scales(shares: FloatArray) -> FloatArray:
     """What the features of one category are divided by."""
     scales: FloatArray = np.sqrt(np.maximum(shares, TINY) * max(len(shares) - 1, 1))
     return scales
+
+
+def neighbor_means(Z: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Rows with every gap at the mean of the rows that are nearest in what both have and have a value there.
+
+    Parameters
+    ----------
+    Z : array (n, d)
+        Rows, NaN where a value is missing.
+    otherwise : array (d,)
+        What stands in where fewer than `NEIGHBORS` rows have a value.
+    """
+    filled = Z.copy()
+    has = ~np.isnan(Z)
+    donors = np.unique(np.linspace(0, len(Z) - 1, min(len(Z), MOST_DONORS)).astype(np.int64))
+    known, values = has[donors].astype(float), np.where(has, Z, 0.0)[donors]
+    rows = np.flatnonzero(~has.all(axis=1))
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        own = rows[start : start + ROWS_AT_ONCE]
+        there, mine = has[own].astype(float), np.where(has[own], Z[own], 0.0)
+        both = there @ known.T
+        squares = (mine**2) @ known.T - 2 * mine @ values.T + there @ (values**2).T
+        distances = np.where((both > 0) & (own[:, None] != donors), squares / np.maximum(both, 1), np.inf)
+        for column in np.flatnonzero(~has[own].all(axis=0)).tolist():
+            givers = np.flatnonzero(known[:, column] > 0)
+            gaps = np.flatnonzero(~has[own, column])
+            if len(givers) < NEIGHBORS:
+                filled[own[gaps], column] = otherwise[column]
+                continue
+            nearest = np.argpartition(distances[np.ix_(gaps, givers)], NEIGHBORS - 1, axis=1)[:, :NEIGHBORS]
+            filled[own[gaps], column] = values[givers[nearest], column].mean(axis=1)
+    return filled
+
+
+def nearest_center_fill(Z: FloatArray, centers: FloatArray) -> FloatArray:
+    """Rows with every gap at what the center has that is nearest in all other columns."""
+    gaps = np.isnan(Z)
+    rows = np.flatnonzero(gaps.any(axis=1))
+    if not len(rows):
+        return Z
+    filled = Z.copy()
+    there, mine = (~gaps[rows]).astype(float), np.where(gaps[rows], 0.0, Z[rows])
+    squares = (mine**2).sum(axis=1)[:, None] - 2 * mine @ centers.T + there @ (centers**2).T
+    filled[rows] = np.where(gaps[rows], centers[squares.argmin(axis=1)], Z[rows])
+    return filled
 
 
 def conditional_means(Z: FloatArray, mean: FloatArray, covariance: FloatArray) -> FloatArray:

@@ -65,10 +65,10 @@ def draft_plan(
         least=np.array([shape.least for shape in found]),
         low=np.array([shape.low for shape in found]),
         high=np.array([shape.high for shape in found]),
-        missing=asked.missing,
+        missing=asked.fill,
     )
     plan = replace(plan, **agreed_levels(told, kept))
-    is_paired = has_gaps and asked.missing == "gaussian" and 1 < len(used) <= MOST_PAIRED
+    is_paired = has_gaps and asked.fill == "gaussian" and 1 < len(used) <= MOST_PAIRED
     return Draft(plan=plan, is_paired=is_paired, has_gaps=has_gaps, too_gappy=gappy)
 
 

@@ -6,7 +6,9 @@ Nothing heavy is imported here: the command line reads the defaults for its help
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Missing = Literal["gaussian", "mean", "drop"]  # what stands in for a missing value
+Fill = Literal["neighbors", "gaussian", "mean"]  # what stands in for a missing value
+Missing = Literal["neighbors", "gaussian", "mean", "drop"]
+FILLS: tuple[Fill, ...] = get_args(Fill)
 MISSING: tuple[Missing, ...] = get_args(Missing)
 
 
@@ -24,16 +26,22 @@ class Preparation:
         Columns whose logarithm is taken in any case.
     fence : bool, default True
         Move values beyond 8 robust standard deviations from the quartiles of their column to there.
-    missing : {"gaussian", "mean", "drop"}, default "gaussian"
-        What stands in for a missing value: what the other columns of its row let expect, or the mean of its column;
-        or rows with gaps take no part.
+    missing : {"neighbors", "gaussian", "mean", "drop"}, default "neighbors"
+        What stands in for a missing value: the mean of the five rows of its site that are nearest in the other columns,
+        what a Gaussian of all sites lets expect from the other columns of its row, or the mean of its column;
+        or rows with gaps take no part: they are left out before the run, and labelled by the means.
     """
 
     standardize: bool = True
     log: bool = True
     logged: tuple[str, ...] = ()
     fence: bool = True
-    missing: Missing = "gaussian"
+    missing: Missing = "neighbors"
+
+    @property
+    def fill(self) -> Fill:
+        """What stands in for a missing value of a row that takes part, or is labelled."""
+        return "mean" if self.missing == "drop" else self.missing
 
     def __post_init__(self) -> None:
         if self.missing not in MISSING:

@@ -1,7 +1,8 @@
 """Before and after any aggregator: agree on columns and scale, run phase 1, tell who holds what."""
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,15 +14,17 @@ from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.silhouette import MAX_SCORED, silhouettes
 from koncord.kernels.splitting import ROUNDING
-from koncord.prepare.columns import Columns, Measures, describe_columns, measure, without_small
+from koncord.prepare.columns import Columns, Measures, describe_columns, measure
 from koncord.prepare.plan import Plan
-from koncord.prepare.settings import MISSING, Missing
+from koncord.prepare.settings import FILLS, Fill
 from koncord.prepare.sketch import ColumnSketch
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, Word, sent_by
 from koncord.types import FloatArray, IntArray
 
 LARGEST_SEED = 2**128
+# Digits of a deviation that a common scale needs.
+DIGITS = 3
 # What a site tells of its privacy budget.
 BUDGET = ("epsilon", "delta", "bound", "center")
 WITH_BUDGET = "a site with a privacy budget"
@@ -152,8 +155,6 @@ class Measure:
     low: Annotated[FloatArray | None, Array("n_columns")] = None
     high: Annotated[FloatArray | None, Array("n_columns")] = None
     paired: bool = False  # whether sums of products are wanted
-    # Columns that a row must have all of to be summed: where rows with gaps take no part, they do not here.
-    complete: Annotated[tuple[str, ...] | None, Names("n_inputs")] = None
 
     def plan(self) -> Plan:
         return Plan(
@@ -203,7 +204,7 @@ class Prepare:
     least: Annotated[FloatArray | None, Array("n_columns", least=0)] = None
     low: Annotated[FloatArray | None, Array("n_columns")] = None
     high: Annotated[FloatArray | None, Array("n_columns")] = None
-    missing: Annotated[str | None, Word(*MISSING)] = None
+    missing: Annotated[str | None, Word(*FILLS)] = None
     fill: Annotated[FloatArray | None, Array("n_columns")] = None
     covariances: Annotated[FloatArray | None, Array("n_columns", "n_columns")] = None
     categories: Annotated[tuple[str, ...] | None, Names("n_categories")] = None
@@ -236,7 +237,7 @@ class Prepare:
                 raise ValueError("'levels' must be of the categories.")
             levels[int(at)].append(text)
             shares[int(at)].append(share)
-        missing: Missing | None = next((how for how in MISSING if how == self.missing), None)
+        missing: Fill | None = next((how for how in FILLS if how == self.missing), None)
         return Plan(
             columns=self.columns,
             means=self.means,
@@ -256,8 +257,7 @@ class Prepare:
 
     def is_shaped_as(self, asked: Measure) -> bool:
         """Whether columns are shaped here as they were when they were measured: both sums are over the same values."""
-        complete = self.inputs if self.missing == "drop" else None
-        return (self.columns, complete) == (asked.columns, asked.complete) and all(
+        return self.columns == asked.columns and all(
             is_same(getattr(self, name), getattr(asked, name), usual) for name, usual in SHAPE.items()
         )
 
@@ -332,7 +332,7 @@ class Holdings:
     silhouettes: Annotated[
         FloatArray, Array("global_k", least=-1, most=1, may_be_nan=True)
     ]  # NaN where the client has no silhouette there
-    scored: Annotated[IntArray, Array("global_k", least=0, total="rows")]  # rows the silhouettes were taken over
+    scored: Annotated[IntArray, Array("global_k", least=0, total="rows")]  # rows the silhouettes stand for
 
 
 # The reply to each message of the server, and all that these disclose.
@@ -359,22 +359,73 @@ def describe(X: FloatArray, columns: tuple[str, ...], min_report: int = 1) -> Mo
     return Moments(columns=columns, count=len(X), means=means, scatters=np.nansum((X - means) ** 2, axis=0))
 
 
-def attribute(X: FloatArray, down: Attribute, rng: np.random.Generator, min_report: int = 1) -> Holdings:
-    """Rows and silhouettes by cluster; a count below `min_report` is 0, and a silhouette of fewer rows is left out.
+def rounded(exact: Moments) -> Moments:
+    """Moments in as many digits as a scale needs: the deviation of a column in three, its mean to the third of these.
 
-    So is that of a cluster whose count is withheld because a smaller one would follow from it.
+    A column whose rows are all equal keeps its mean.
     """
-    labels = down.assign(X)
+    deviations = np.sqrt(exact.scatters / max(exact.count, 1))
+    has_scale = (deviations > ROUNDING * np.abs(exact.means)) & (deviations >= SMALLEST_FLOAT)
+    steps = np.where(has_scale, 10.0 ** (np.floor(np.log10(np.where(has_scale, deviations, 1.0))) - DIGITS + 1), 1.0)
+    with np.errstate(over="ignore"):
+        return replace(
+            exact,
+            means=np.where(has_scale, np.rint(exact.means / steps) * steps, exact.means),
+            scatters=np.where(has_scale, exact.count * (np.rint(deviations / steps) * steps) ** 2, exact.scatters),
+        )
+
+
+def rounded_sketch(exact: Sketch) -> Sketch:
+    """A sketch in as many digits as a scale needs: block means to the hundredth of what half of the blocks span.
+
+    The blocks of one column are no cells of the joint partition: with all digits, blocks and cells that nearly are the
+    same would tell by how few rows they differ.
+    """
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a block
+        spans = np.diff(np.nanquantile(exact.blocks, (0.25, 0.75), axis=0), axis=0)[0] if len(exact.blocks) else 0.0
+    has_span = np.nan_to_num(np.broadcast_to(spans, len(exact.columns))) > 0
+    steps = np.where(has_span, 10.0 ** np.floor(np.log10(np.where(has_span, spans, 1.0)) - 1), 1.0)
+    return replace(exact, blocks=np.where(has_span, np.rint(exact.blocks / steps) * steps, exact.blocks))
+
+
+def rounded_measures(exact: Measured) -> Measured:
+    """Sums of shaped values in as many digits as a scale needs, as `rounded`; products to the thousandth of a row's."""
+    n = np.maximum(exact.counts, 1)
+    deviations = np.sqrt(exact.scatters / n)
+    has_scale = deviations > ROUNDING * np.abs(exact.means)
+    steps = np.where(has_scale, 10.0 ** (np.floor(np.log10(np.where(has_scale, deviations, 1.0))) - DIGITS + 1), 1.0)
+    products = exact.products
+    if products is not None and exact.pairs is not None:
+        unit = 10.0 ** (1 - DIGITS) * np.maximum(exact.pairs, 1) / 10
+        products = np.rint(products / unit) * unit
+    return replace(
+        exact,
+        means=np.where(has_scale, np.rint(exact.means / steps) * steps, exact.means),
+        scatters=np.where(has_scale, n * (np.rint(deviations / steps) * steps) ** 2, exact.scatters),
+        products=products,
+    )
+
+
+def attribute(X: FloatArray, labels: IntArray, down: Attribute, min_report: int = 1) -> Holdings:
+    """Rows of X and their mean silhouettes by the clusters of `labels`; nothing of a table below `min_report`.
+
+    `labels` are those of the joint partition, so a cluster has none or enough. Silhouettes, of `MAX_SCORED` rows at
+    most, are sent in two digits. They are no sums of rows, so the partition does not cover them; each is a mean over at
+    least `min_report` rows.
+    """
     k = len(down.centers)
-    counts = without_small(np.bincount(labels, minlength=k), min_report)
-    rows = np.arange(len(X)) if len(X) <= MAX_SCORED else rng.choice(len(X), MAX_SCORED, replace=False)
+    counts = np.bincount(labels, minlength=k)
+    counts = np.where(counts >= min_report, counts, 0)
+    rows = np.unique(np.linspace(0, len(X) - 1, min(len(X), MAX_SCORED)).astype(np.int64))
     values = silhouettes(squareform(pdist(X[rows])), labels[rows])
-    scored = np.bincount(labels[rows], minlength=k) if values is not None else np.zeros(k, dtype=np.int64)
+    found = np.bincount(labels[rows], minlength=k) if values is not None else np.zeros(k, dtype=np.int64)
     summed = np.bincount(labels[rows], values, minlength=k) if values is not None else np.zeros(k)
-    scored = np.where((scored >= min_report) & (counts > 0), scored, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.where(scored > 0, summed / scored, np.nan)
-    return Holdings(counts=counts, silhouettes=means, scored=scored)
+    is_scored = (found >= min_report) & (found > 0) & (counts > 0)
+    means = np.where(is_scored, summed / np.maximum(found, 1), np.nan)
+    if min_report > 1:
+        means = np.round(means, 2)
+    return Holdings(counts=counts, silhouettes=means, scored=np.where(is_scored, counts, 0))
 
 
 def survey(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, Sequence[str]], min_report: int = 1) -> Sketch:
@@ -405,8 +456,6 @@ def sketch_message(told: Columns) -> Sketch:
 
 def measured(X: FloatArray, columns: tuple[str, ...], asked: Measure, min_report: int = 1) -> Measured:
     """Sums over the shaped columns of a table; zeros of one with fewer than `min_report` rows."""
-    if asked.complete is not None:
-        X = X[~np.isnan(X[:, order_of(columns, asked.complete)]).any(axis=1)]
     found = measure(X[:, order_of(columns, asked.columns)], asked.plan(), min_report, paired=asked.paired)
     return Measured(
         counts=found.counts,
@@ -424,7 +473,7 @@ def measured(X: FloatArray, columns: tuple[str, ...], asked: Measure, min_report
 def measure_message(draft: Plan, *, paired: bool) -> Measure:
     """What clients are asked to measure by."""
     parts = {name: getattr(draft, name) for name in ("columns", "means", "scales", *SHAPE)}
-    return Measure(**parts, paired=paired, complete=draft.inputs if draft.missing == "drop" else None)
+    return Measure(**parts, paired=paired)
 
 
 def prepare_message(seed: int, plan: Plan, offsets: FloatArray | None = None) -> Prepare:

@@ -1,9 +1,9 @@
 """How the number of clusters was chosen, where the aggregator tells: criteria against K, how stable clusters are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import log
-from typing import Any
 
+from koncord.aggregate.diagnostics import KCandidate, KChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.conditions import n_micro_sites, n_set_aside
 from koncord.report.markup import Column, fixed, paragraph, table, tag, text
@@ -18,13 +18,11 @@ CURVES = (
     ("gap", "Gap: compactness above that of one Gaussian"),
 )
 
-Told = Mapping[str, Any]  # one clustering that was looked at
-
 
 def choice(model: GlobalModel) -> list[str]:
     """The section, or nothing where no choice was told."""
-    made = model.info.get("choice")
-    if not made:
+    made = model.diagnostics.choice
+    if not isinstance(made, KChoice):
         return []
     return [
         paragraph(text(summary(made, is_all_believed=not n_set_aside(model)))),
@@ -34,48 +32,48 @@ def choice(model: GlobalModel) -> list[str]:
     ]
 
 
-def summary(made: Told, *, is_all_believed: bool = True) -> str:
+def summary(made: KChoice, *, is_all_believed: bool = True) -> str:
     """What was chosen, against what, in words."""
-    chosen, runner_up = made["chosen"], made["runner_up"]
-    if len(made["candidates"]) < 2:
+    chosen, runner_up = made.chosen, made.runner_up
+    if len(made.candidates) < 2:
         return "Nobody was told the number of clusters. The sites reported too little to look at more than one."
     reported = "what the sites reported" if is_all_believed else "what the sites reported, less what was set aside,"
     told = (
         f"Nobody was told the number of clusters. The server clustered {reported} for every K and compared each "
         "clustering with what the same reports would give if all rows came from one Gaussian. "
     )
-    if chosen["n_clusters"] == 1:
+    if chosen.n_clusters == 1:
         return told + "None is clearly more separated or more compact than that, so there is one cluster."
-    if made.get("stands_apart"):
+    if made.stands_apart:
         told += (
-            f"{chosen['n_clusters']} clusters stand apart from each other: each is at least "
-            f"{fixed(chosen['least_apart'], 1)} from its nearest, measured on the line that tells the two apart, in "
+            f"{chosen.n_clusters} clusters stand apart from each other: each is at least "
+            f"{fixed(chosen.least_apart, 1)} from its nearest, measured on the line that tells the two apart, in "
             "units of both spreads. Two halves of one Gaussian would be 1.3 apart, halves of any cloud with a single "
             "peak at most 1.7."
         )
-        if runner_up is not None and runner_up["n_clusters"] > 1:
-            told += f" With {runner_up['n_clusters']} clusters, the least is {fixed(runner_up['least_apart'], 1)}."
+        if runner_up is not None and runner_up.n_clusters > 1:
+            told += f" With {runner_up.n_clusters} clusters, the least is {fixed(runner_up.least_apart, 1)}."
         return told
     told += (
-        f"{chosen['n_clusters']} clusters are the fewest that are nearly as separated as any and nearly as compact as "
-        f"any of these: their silhouette is {fixed(chosen['separation'], 3)} above that of the Gaussian, their gap "
-        f"{fixed(chosen['gap'], 3)}."
+        f"{chosen.n_clusters} clusters are the fewest that are nearly as separated as any and nearly as compact as "
+        f"any of these: their silhouette is {fixed(chosen.separation, 3)} above that of the Gaussian, their gap "
+        f"{fixed(chosen.gap, 3)}."
     )
     if runner_up is None:
         return told
     return told + (
-        f" The runner-up is {runner_up['n_clusters']}, with {fixed(runner_up['separation'], 3)} and "
-        f"{fixed(runner_up['gap'], 3)}."
+        f" The runner-up is {runner_up.n_clusters}, with {fixed(runner_up.separation, 3)} and "
+        f"{fixed(runner_up.gap, 3)}."
     )
 
 
-def best_by_k(made: Told) -> list[Told]:
+def best_by_k(made: KChoice) -> list[KCandidate]:
     """The clustering of each K that counts: the chosen one, the runner-up, else the more separated one."""
-    named = [each for each in (made["chosen"], made["runner_up"]) if each]
-    best: dict[int, Told] = {}
-    for each in made["candidates"]:
-        k = each["n_clusters"]
-        if k not in best or each in named or (best[k] not in named and each["separation"] > best[k]["separation"]):
+    named = [each for each in (made.chosen, made.runner_up) if each]
+    best: dict[int, KCandidate] = {}
+    for each in made.candidates:
+        k = each.n_clusters
+        if k not in best or each in named or (best[k] not in named and each.separation > best[k].separation):
             best[k] = each
     return [best[k] for k in sorted(best)]
 
@@ -83,7 +81,7 @@ def best_by_k(made: Told) -> list[Told]:
 # --- the curves ---
 
 
-def figure(made: Told) -> str:
+def figure(made: KChoice) -> str:
     rows = best_by_k(made)
     if len(rows) < 3:
         return ""
@@ -102,26 +100,26 @@ def figure(made: Told) -> str:
     caption = [
         "Above: how much larger the silhouette is than that of one Gaussian. Below: how much more compact the clusters "
         "are, as a difference of logarithms. The ring is the chosen K"
-        + (", the cross the runner-up" if made["runner_up"] else "")
+        + (", the cross the runner-up" if made.runner_up else "")
         + "; the dashed line is 0.",
         "Here the clusters stand apart from each other, and that decided."
-        if made.get("stands_apart")
+        if made.stands_apart
         else "Among the K whose silhouette is nearly the largest, the gap decides; among those with nearly the largest "
         "gap, the fewest clusters win.",
     ]
     return tag("figure", drawn + tag("figcaption", "".join(paragraph(each) for each in caption)))
 
 
-def panel(made: Told, rows: Sequence[Told], name: str, title: str, *, top: float) -> str:
+def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, top: float) -> str:
     """One criterion over log K."""
-    values = [float(each[name]) for each in rows]
+    values = [float(getattr(each, name)) for each in rows]
     low, high = min(0.0, *values), max(0.0, *values)
     reach = (high - low) or 1.0
-    last = log(rows[-1]["n_clusters"])
+    last = log(rows[-1].n_clusters)
 
-    def place(each: Told) -> tuple[float, float]:
-        across = LEFT + (WIDTH - LEFT - 12) * log(each["n_clusters"]) / last
-        return across, top + PANEL - 10 - (PANEL - 20) * (float(each[name]) - low) / reach
+    def place(each: KCandidate) -> tuple[float, float]:
+        across = LEFT + (WIDTH - LEFT - 12) * log(each.n_clusters) / last
+        return across, top + PANEL - 10 - (PANEL - 20) * (float(getattr(each, name)) - low) / reach
 
     zero = top + PANEL - 10 - (PANEL - 20) * (0.0 - low) / reach
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, rows))
@@ -146,43 +144,43 @@ def panel(made: Told, rows: Sequence[Told], name: str, title: str, *, top: float
         ),
         tag("polyline", class_=f"ring {color(0)}", points=points),
     ]
-    if made["runner_up"]:
-        x, y = place(made["runner_up"])
+    if made.runner_up:
+        x, y = place(made.runner_up)
         parts.append(tag("path", class_=f"ring {color(3)}", d=f"M{x - 5:.1f} {y - 5:.1f}l10 10m0 -10l-10 10"))
-    x, y = place(made["chosen"])
+    x, y = place(made.chosen)
     parts.append(tag("circle", class_=f"ring {color(3)}", cx=f"{x:.1f}", cy=f"{y:.1f}", r="7"))
     return "".join(parts)
 
 
-def ticks(rows: Sequence[Told]) -> list[tuple[int, Told]]:
+def ticks(rows: Sequence[KCandidate]) -> list[tuple[int, KCandidate]]:
     """Values of K that the axis names, as far as they were looked at."""
-    by_k = {each["n_clusters"]: each for each in rows}
+    by_k = {each.n_clusters: each for each in rows}
     return [(k, by_k[k]) for k in (1, 2, 3, 5, 10, 20, 30, 50, 100) if k in by_k]
 
 
 # --- the tables ---
 
 
-def candidates(made: Told) -> str:
+def candidates(made: KChoice) -> str:
     rows = best_by_k(made)
-    ks = [each["n_clusters"] for each in rows]
-    at = ks.index(made["chosen"]["n_clusters"])
+    ks = [each.n_clusters for each in rows]
+    at = ks.index(made.chosen.n_clusters)
     first = max(min(at - MOST_ROWS // 2, len(rows) - MOST_ROWS), 0)
     shown = rows[first : first + MOST_ROWS]
-    named = {made["chosen"]["n_clusters"]: "chosen"}
-    if made["runner_up"]:
-        named[made["runner_up"]["n_clusters"]] = "runner-up"
-    shown += [each for each in rows if each["n_clusters"] in named and each not in shown]
+    named = {made.chosen.n_clusters: "chosen"}
+    if made.runner_up:
+        named[made.runner_up.n_clusters] = "runner-up"
+    shown += [each for each in rows if each.n_clusters in named and each not in shown]
     lines = [
         [
-            str(each["n_clusters"]),
-            fixed(each["silhouette"], 3),
-            fixed(each["separation"], 3),
-            fixed(each["gap"], 3),
-            text(each["hierarchy"]) if each["n_clusters"] > 1 else "",
-            named.get(each["n_clusters"], ""),
+            str(each.n_clusters),
+            fixed(each.silhouette, 3),
+            fixed(each.separation, 3),
+            fixed(each.gap, 3),
+            text(each.hierarchy) if each.n_clusters > 1 else "",
+            named.get(each.n_clusters, ""),
         ]
-        for each in sorted(shown, key=lambda each: int(each["n_clusters"]))
+        for each in sorted(shown, key=lambda each: each.n_clusters)
     ]
     heads = [Column(head=head) for head in ("K", "silhouette", "above one Gaussian", "gap")]
     return table(
@@ -194,8 +192,7 @@ def candidates(made: Told) -> str:
 
 def clusters(model: GlobalModel) -> str:
     """How stable each cluster is, and how many sites support it."""
-    stabilities = model.info.get("stabilities") or []
-    support = model.info.get("support") or []
+    stabilities, support = model.diagnostics.stabilities, model.session.support
     if not len(stabilities) == len(support) == model.n_clusters:
         return ""
     n_sites = n_micro_sites(model)

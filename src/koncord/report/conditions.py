@@ -7,7 +7,7 @@ NOT_TOLD = "not told"
 
 def private_sites(model: GlobalModel) -> frozenset[str]:
     """Sites with a privacy budget."""
-    return frozenset(model.info.get("privacy", {}))
+    return frozenset(model.session.privacy)
 
 
 def is_all_private(model: GlobalModel) -> bool:
@@ -20,8 +20,7 @@ def is_partly_private(model: GlobalModel) -> bool:
 
 def floor_of(model: GlobalModel) -> int | None:
     """Rows that every number stands for at least; None where each site has a floor that the server does not know."""
-    floor: int | None = model.info.get("min_report")
-    return floor
+    return model.session.min_report
 
 
 def about_floor(model: GlobalModel) -> str:
@@ -32,19 +31,19 @@ def about_floor(model: GlobalModel) -> str:
 
 def silent_sites(model: GlobalModel) -> tuple[str, ...]:
     """Sites that have too few rows to tell of any."""
-    return tuple(site for site in model.info.get("silent", ()) if site in model.sites)
+    return tuple(site for site in model.session.silent if site in model.sites)
 
 
 def n_micro_sites(model: GlobalModel) -> int:
     """Sites of which a micro-cluster, or a component, went into a cluster."""
-    return sum(bool((clusters >= 0).any()) for clusters in model.groups.values())
+    return sum(bool(len(clusters)) for clusters in model.members.values())
 
 
 def n_set_aside(model: GlobalModel) -> int:
     """Micro-clusters that went into no cluster."""
-    return sum(int((clusters < 0).sum()) for clusters in model.groups.values())
+    return sum(int(mask.sum()) for mask in model.excluded.values())
 
 
 def has_micro_clusters(model: GlobalModel) -> bool:
     """Whether the components of the model are micro-clusters, of which a site may have several in a cluster."""
-    return "micro_clusters" in model.info
+    return model.diagnostics.micro_clusters is not None

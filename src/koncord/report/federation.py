@@ -1,13 +1,15 @@
 """A federation's run, told to a person or to a machine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from koncord._words import counted, text_table
+from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
+from koncord.protocol.departures import Absence
 from koncord.report.conditions import NOT_TOLD, floor_of, is_all_private, private_sites, silent_sites
 from koncord.report.preparation import about_preparation
 from koncord.runs.record import RunRecord
@@ -78,7 +80,7 @@ def site_rows(model: GlobalModel) -> list[SiteRow]:
     return [
         SiteRow(
             name=name,
-            rows=int(counts.sum()) + model.info.get("withheld", {}).get(name, 0),
+            rows=int(counts.sum()) + model.session.withheld.get(name, 0),
             local_k=local_k,
             held=tuple(np.flatnonzero(counts).tolist()),
             is_silent=name in silent,
@@ -99,7 +101,7 @@ def cluster_rows(model: GlobalModel) -> list[ClusterRow]:
             share=float(model.weights[number]),
             sites=tuple(name for name, held in zip(model.sites, model.holdings[:, number], strict=True) if held),
             silhouette=silhouettes[number],
-            is_weak=number in model.info.get("weak_clusters", ()),
+            is_weak=number in model.session.weak_clusters,
             differences=distinguishing(apart[number]) if model.n_clusters > 1 else (),
         )
         for number in range(model.n_clusters)
@@ -108,8 +110,7 @@ def cluster_rows(model: GlobalModel) -> list[ClusterRow]:
 
 def silhouettes_of(model: GlobalModel) -> Sequence[float | None]:
     """Of each cluster; a model that was not fitted by a federation has none."""
-    stored: Sequence[float | None] = model.info.get("silhouettes", [None] * model.n_clusters)
-    return stored
+    return model.session.silhouettes or (None,) * model.n_clusters
 
 
 def average_center(model: GlobalModel) -> FloatArray:
@@ -161,15 +162,20 @@ def is_exact(model: GlobalModel) -> bool:
 
 def is_complete(model: GlobalModel) -> bool:
     """Whether the counts by cluster hold, without noise, all rows that there are."""
-    is_told = all(row.rows for row in site_rows(model)) and not model.info.get("withheld")
+    is_told = all(row.rows for row in site_rows(model)) and not model.session.withheld
     return is_told and not private_sites(model)
 
 
-def about_candidates(model: GlobalModel) -> str:
+def upsilon_chosen(model: GlobalModel) -> UpsilonChoice | None:
+    """The choice of upsilon, where there was one."""
+    made = model.diagnostics.choice
+    return made if isinstance(made, UpsilonChoice) and made.candidates else None
+
+
+def about_candidates(made: UpsilonChoice, model: GlobalModel) -> str:
     """How much the number of clusters depends on the choice of upsilon."""
-    tried = model.info["candidates"]
-    counts = sorted(each["n_clusters"] for each in tried)
-    chosen = next(each["n_clusters"] for each in tried if each["upsilon"] == model.info["upsilon"])
+    tried, chosen = made.candidates, made.chosen.n_clusters
+    counts = sorted(each.n_clusters for each in tried)
     if counts[0] == counts[-1]:
         told = f"All {len(tried)} values tried give {counted(counts[0], 'cluster')}"
     else:
@@ -179,16 +185,15 @@ def about_candidates(model: GlobalModel) -> str:
 
 def notes_of(model: GlobalModel) -> list[str]:
     """What a reader should know: what the aggregator says, clusters of nothing or of few sites, who was missing."""
-    single = model.info.get("note")
     said = (
-        *model.info.get("notes", []),
+        *model.diagnostics.notes,
         *about_preparation(model),
         about_left_out(model),
         about_empty(model),
         about_weak(model),
         about_withheld(model),
     )
-    notes = (about_privacy(model), single, *said, about_silent(model))
+    notes = (about_privacy(model), *said, about_silent(model))
     return [note for note in (*notes, *about_missing(model)) if note]
 
 
@@ -213,12 +218,12 @@ def about_silent(model: GlobalModel) -> str | None:
 
 def about_privacy(model: GlobalModel) -> str | None:
     """What the sites promised of their rows, if they did, and which."""
-    promised: Mapping[str, Mapping[str, float]] = model.info.get("privacy", {})
+    promised = model.session.privacy
     if not promised:
         return None
     alike: dict[str, list[str]] = {}
     for site, its in promised.items():
-        words = f"epsilon {its['epsilon']:g}, delta {its['delta']:g}, rows clipped to {its['bound']:g}"
+        words = f"epsilon {its.epsilon:g}, delta {its.delta:g}, rows clipped to {its.bound:g}"
         alike.setdefault(words, []).append(site)
     is_of_all = len(alike) == 1 and set(promised) >= set(model.sites)
     who = {words: "each site" if is_of_all else ", ".join(sites) for words, sites in alike.items()}
@@ -228,7 +233,7 @@ def about_privacy(model: GlobalModel) -> str | None:
 
 def about_left_out(model: GlobalModel) -> str | None:
     """Columns that were not used because not every site has them, if any."""
-    others: Mapping[str, Sequence[str]] = model.info.get("left_out_columns", {})
+    others = model.session.left_out_columns
     if not others:
         return None
     named = "; ".join(f"{column} ({', '.join(sites)})" for column, sites in others.items())
@@ -237,22 +242,21 @@ def about_left_out(model: GlobalModel) -> str | None:
 
 def about_weak(model: GlobalModel) -> str | None:
     """Clusters that too few sites support, if any."""
-    weak = model.info.get("weak_clusters", [])
+    weak, support = model.session.weak_clusters, model.session.support
     if not weak:
         return None
-    support = model.info["support"]
     named = ", ".join(f"{cluster} ({counted(support[cluster], 'site')})" for cluster in weak)
     few = (
         "one site holds, or made up by it"
         if max(support[cluster] for cluster in weak) < 2
         else ("few sites hold, or made up by them")
     )
-    return f"Fewer than {model.info['min_support']} sites support cluster {named}: it may be what {few}."
+    return f"Fewer than {model.session.min_support} sites support cluster {named}: it may be what {few}."
 
 
 def about_withheld(model: GlobalModel) -> str | None:
     """Rows that no count holds, if any."""
-    withheld = model.info.get("withheld", {})
+    withheld = model.session.withheld
     if not withheld:
         return None
     rows = counted(sum(withheld.values()), "row")
@@ -261,13 +265,13 @@ def about_withheld(model: GlobalModel) -> str | None:
 
 def about_missing(model: GlobalModel) -> list[str]:
     """A sentence for every site that was missing: from which exchanges, and why."""
-    absences: dict[str, list[Mapping[str, Any]]] = {}
-    for absence in model.info.get("missing", []):
-        absences.setdefault(absence["site"], []).append(absence)
+    absences: dict[str, list[Absence]] = {}
+    for absence in model.session.missing:
+        absences.setdefault(absence.site, []).append(absence)
     sentences = []
     for site, missed in absences.items():
-        exchanges = ", ".join(f"{each['exchange']} ({each['asked']})" for each in missed)
-        reasons = "; ".join(dict.fromkeys(each["reason"] for each in missed))
+        exchanges = ", ".join(f"{each.exchange} ({each.asked})" for each in missed)
+        reasons = "; ".join(dict.fromkeys(each.reason for each in missed))
         sentences.append(f"Site {site} was missing from exchange {exchanges}: {reasons}.")
     return sentences
 
@@ -326,8 +330,9 @@ def about_clusters(model: GlobalModel, record: RunRecord) -> str:
         f"K = {model.n_clusters}  ({counted_by}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
         f"mean silhouette: {value}; structure: {word} ({clause})",
     ]
-    if model.info.get("candidates"):
-        lines.append(f"upsilon: {model.info['upsilon']:g}, chosen without labels. {about_candidates(model)}")
+    made = upsilon_chosen(model)
+    if made:
+        lines.append(f"upsilon: {made.upsilon:g}, chosen without labels. {about_candidates(made, model)}")
     return "\n".join([*lines, *(f"note: {note}" for note in notes_of(model))])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from koncord._files import write_atomic
 from koncord._words import counted
+from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.choice import choice
 from koncord.report.conditions import (
@@ -36,6 +37,7 @@ from koncord.report.federation import (
     notes_of,
     reading,
     site_rows,
+    upsilon_chosen,
     why_no_silhouette,
 )
 from koncord.report.markup import (
@@ -186,25 +188,25 @@ def sure(model: GlobalModel) -> list[str]:
 
 def candidates(model: GlobalModel) -> list[str]:
     """How the choice of upsilon went, where there was one."""
-    tried = model.info.get("candidates") or []
-    if not tried:
+    made = upsilon_chosen(model)
+    if made is None:
         return []
-    scores = [each["score"] for each in tried]
+    scores = [each.score for each in made.candidates]
     rows = [
         [
-            number(each["upsilon"]),
-            str(each["n_clusters"]),
-            fixed(each["score"], 3),
-            barred(each["score"], min(0.0, *scores), max(0.0, *scores)),
-            "chosen" if each["upsilon"] == model.info["upsilon"] else "",
+            number(each.upsilon),
+            str(each.n_clusters),
+            fixed(each.score, 3),
+            barred(each.score, min(0.0, *scores), max(0.0, *scores)),
+            "chosen" if each is made.chosen else "",
         ]
-        for each in tried
+        for each in made.candidates
     ]
     return [
         paragraph(
             f"FedGEM groups local components whose balls meet, and {tag('i', 'upsilon')} scales the balls. It was "
             "chosen without labels: every site that took part held out a fifth of its rows, and the value won that "
-            f"gave these rows the largest silhouette, summed over the sites. {about_candidates(model)}"
+            f"gave these rows the largest silhouette, summed over the sites. {about_candidates(made, model)}"
             + ("" if floor_of(model) == 1 else f" A site judged if it held out at least {about_floor(model)}.")
         ),
         table(
@@ -240,7 +242,7 @@ def truth(model: GlobalModel, record: RunRecord) -> list[str]:
 
 def holdings(model: GlobalModel) -> list[str]:
     sites = site_rows(model)
-    withheld = model.info.get("withheld", {})
+    withheld = model.session.withheld
     shares = model.holdings / np.array([max(row.rows, 1) for row in sites])[:, None]
     largest = float(shares.max())
     rows = [
@@ -332,7 +334,7 @@ def about_marks(model: GlobalModel) -> str:
     if n_set_aside(model):
         said.append(
             "An open mark without a line is a micro-cluster that was set aside: its cluster had support of fewer than "
-            f"{model.info['min_support']} sites."
+            f"{model.session.min_support} sites."
         )
     if n_micro_sites(model) > 1:
         said.append("Where the marks of a ring lie close together, the sites agree.")
@@ -355,10 +357,12 @@ def by_noisy_counts(model: GlobalModel) -> str:
 def component_rows(model: GlobalModel) -> list[list[str]]:
     rows = []
     for site in model.sites:
+        aside = model.excluded.get(site)
         for component, cluster in enumerate(model.groups.get(site, ())):
             step = model.components[site][component] - model.centers[cluster]
-            went = [chip(int(cluster)), f"{float((step**2).sum() ** 0.5):.3f}"] if cluster >= 0 else ["set aside", ""]
-            rows.append([text(site), str(component), *went])
+            went = [chip(int(cluster)), f"{float((step**2).sum() ** 0.5):.3f}"]
+            is_aside = aside is not None and aside[component]
+            rows.append([text(site), str(component), *(["set aside", ""] if is_aside else went)])
     return rows
 
 
@@ -517,7 +521,7 @@ def center_cell(value: str, is_above: bool | None) -> str:
 
 def sent(model: GlobalModel, record: RunRecord) -> list[str]:
     n_exchanges = max((departed.exchange for departed in record.departures), default=0)
-    who = "not every site" if model.info.get("missing") else "every site"
+    who = "not every site" if model.session.missing else "every site"
     parts = [
         paragraph(
             f"In {counted(n_exchanges, 'exchange')} the server asked and {who} answered. The answers below"
@@ -631,11 +635,7 @@ def settings(model: GlobalModel, record: RunRecord) -> list[str]:
         ("scaled", scale if record.is_standardized else "no, columns in their own units"),
         *((tag("code", text(name)), told(value)) for name, value in record.options.items()),
     ]
-    found = [
-        (text(name.replace("_", " ")), told(value))
-        for name, value in sorted(model.info.items())
-        if isinstance(value, str | int | float) and name != "note"
-    ]
+    found = [(text(name.replace("_", " ")), told(value)) for name, value in sorted(told_by_server(model).items())]
     versions = [(text(name), text(value)) for name, value in sorted({**model.versions, **record.versions}.items())]
     return [
         tag("h3", "What was asked"),
@@ -652,6 +652,22 @@ def settings(model: GlobalModel, record: RunRecord) -> list[str]:
         ),
         definitions(versions, class_="pairs"),
     ]
+
+
+def told_by_server(model: GlobalModel) -> dict[str, str | int | float]:
+    """Facts of the run that are one number or word each, by name."""
+    own, session, made = model.diagnostics, model.session, model.diagnostics.choice
+    facts = {
+        **own.extra,
+        "rounds": own.rounds,
+        "stopped": own.stopped,
+        "label_rule": own.label_rule,
+        "upsilon": made.upsilon if isinstance(made, UpsilonChoice) else None,
+        "exchanges": session.exchanges,
+        "min_report": session.min_report,
+        "min_support": session.min_support,
+    }
+    return {name: value for name, value in facts.items() if isinstance(value, str | int | float)}
 
 
 def has_timings(record: RunRecord) -> bool:
@@ -724,7 +740,7 @@ def where_labels_are(model: GlobalModel, record: RunRecord) -> str:
 
 
 def that_answered(model: GlobalModel) -> str:
-    is_short = any(absence["asked"] == "Attribute" for absence in model.info.get("missing", ()))
+    is_short = any(absence.asked == "Attribute" for absence in model.session.missing)
     return " that answered to the end" if is_short else ""
 
 

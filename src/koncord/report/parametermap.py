@@ -10,7 +10,7 @@ from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.conditions import has_micro_clusters
 from koncord.report.markup import tag, text
-from koncord.types import FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray
 
 WIDTH, HEIGHT = 480.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 1.0, 1.0, 24.0, 24.0
@@ -26,7 +26,8 @@ class Plane:
 
     centers: FloatArray  # (k, 2)
     components: FloatArray  # (m, 2)
-    groups: IntArray  # (m,) cluster of each component; -1 of one that was set aside
+    groups: IntArray  # (m,) cluster of each component
+    excluded: BoolArray  # (m,) whether it was set aside, and is in no cluster
     sites: tuple[str, ...]  # (m,) site of each component
     shares: tuple[float, float]  # of the variance of what is drawn
     is_line: bool  # one column: components are set apart by site, and the height means nothing
@@ -37,6 +38,7 @@ def plane_of(model: GlobalModel) -> Plane:
     sites = [site for site in model.sites if site in model.components and site in model.groups]
     components = np.concatenate([np.empty((0, len(model.columns))), *(model.components[site] for site in sites)])
     groups = np.concatenate([np.empty(0, dtype=np.int64), *(model.groups[site] for site in sites)])
+    excluded = [model.excluded.get(site, np.zeros(len(model.groups[site]), dtype=np.bool_)) for site in sites]
     owners = tuple(site for site in sites for _ in range(len(model.components[site])))
     points, shares = on_two_axes(np.concatenate([model.centers, components]))
     is_line = len(model.columns) == 1
@@ -49,6 +51,7 @@ def plane_of(model: GlobalModel) -> Plane:
         centers=points[: model.n_clusters],
         components=points[model.n_clusters :],
         groups=groups,
+        excluded=np.concatenate([np.empty(0, dtype=np.bool_), *excluded]),
         sites=owners,
         shares=shares,
         is_line=is_line,
@@ -76,7 +79,7 @@ def on_two_axes(points: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
 def parameter_map(model: GlobalModel, plane: Plane) -> str:
     """The SVG element, with a title and a description in words."""
     centers, components = on_canvas(plane)
-    n_aside = int((plane.groups < 0).sum())
+    n_aside = int(plane.excluded.sum())
     part = ("micro-cluster", "micro-clusters") if has_micro_clusters(model) else ("local component", "local components")
     title = f"Map of {counted(model.n_clusters, 'global center')}"
     what = ""
@@ -98,8 +101,8 @@ def parameter_map(model: GlobalModel, plane: Plane) -> str:
         frame(plane),
         *(
             line(mark, centers[group], group)
-            for mark, group in zip(components, plane.groups.tolist(), strict=True)
-            if group >= 0
+            for mark, group, is_aside in zip(components, plane.groups.tolist(), plane.excluded, strict=True)
+            if not is_aside
         ),
         *(ring(center, number) for number, center in enumerate(centers)),
         *marks(plane, components, part[0]),
@@ -154,12 +157,13 @@ def marks(plane: Plane, components: FloatArray, part: str) -> list[str]:
     """One small mark a component; hovering over it names the site."""
     drawn = []
     seen: dict[str, int] = {}
-    for (x, y), group, site in zip(components, plane.groups.tolist(), plane.sites, strict=True):
+    each = zip(components, plane.groups.tolist(), plane.excluded, plane.sites, strict=True)
+    for (x, y), group, is_aside, site in each:
         number = seen.get(site, 0)
         seen[site] = number + 1
-        went = f"cluster {group}" if group >= 0 else "set aside"
+        went = "set aside" if is_aside else f"cluster {group}"
         told = tag("title", f"{text(site)}, {part} {number}: {went}")
-        shape, kind = (SHAPES[group % len(SHAPES)], color(group)) if group >= 0 else (SHAPES[0], "aside")
+        shape, kind = (SHAPES[0], "aside") if is_aside else (SHAPES[group % len(SHAPES)], color(group))
         outline = " ".join(f"{at(x + MARK * dx)},{at(y + MARK * dy)}" for dx, dy in shape)
         drawn.append(tag("polygon", told, points=outline, class_=f"mark {kind}"))
     return drawn

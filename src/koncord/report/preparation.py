@@ -1,30 +1,30 @@
 """What was done with columns before phase 1, in sentences: as the model tells it, without a row."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from koncord._words import counted, joined
+from koncord.model.facts import Gaps
 from koncord.model.globalmodel import GlobalModel
 from koncord.prepare.checking import about_unit
 
 FILLED = {
+    "neighbors": "filled with the mean of the rows of their site that are nearest in the other columns",
     "gaussian": "filled with what the other columns of their rows let expect",
     "mean": "filled with the mean of their column",
-    "drop": "in rows that took no part",
 }
 
 
 def about_preparation(model: GlobalModel) -> list[str]:
     """Logarithms, fences, gaps, categories and other units, as far as there were any."""
-    found: Mapping[str, Any] = model.info.get("preparation", {})
+    found = model.session.preparation
     told = [
-        about_logs(found.get("logged", ())),
-        about_fence(found.get("fenced", {})),
-        *about_gaps(found.get("gaps", {})),
-        about_categories(found.get("categories", {})),
-        *(about_unit(**each) for each in found.get("units", ())),
+        about_logs(found.logged),
+        about_fence(found.fenced),
+        *about_gaps(found.gaps),
+        about_categories(found.categories),
+        *map(about_unit, found.units),
     ]
-    return [*found.get("notes", ()), *filter(None, told)]
+    return [*found.notes, *filter(None, told)]
 
 
 def about_logs(logged: Sequence[str]) -> str | None:
@@ -41,13 +41,13 @@ def about_fence(fenced: Mapping[str, int]) -> str | None:
     return f"Values far beyond all others were moved to a fence, at least so many of: {named} (--no-fence leaves them)."
 
 
-def about_gaps(gaps: Mapping[str, Any]) -> list[str]:
+def about_gaps(gaps: Gaps) -> list[str]:
     sentences = []
-    if gaps.get("missing"):
-        named = joined([f"{name} (about {n:,})" for name, n in gaps["missing"].items()])
-        sentences.append(f"Missing values of {named} were {FILLED[gaps['how']]} (--missing).")
-    if gaps.get("unused"):
-        named = "; ".join(f"{name} ({', '.join(sites)})" for name, sites in gaps["unused"].items())
+    if gaps.missing and gaps.how is not None:
+        named = joined([f"{name} (about {n:,})" for name, n in gaps.missing.items()])
+        sentences.append(f"Missing values of {named} were {FILLED[gaps.how]} (--missing).")
+    if gaps.unused:
+        named = "; ".join(f"{name} ({', '.join(sites)})" for name, sites in gaps.unused.items())
         sentences.append(f"Not used, as more than half of the values are missing: {named}.")
     return sentences
 

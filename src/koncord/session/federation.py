@@ -1,7 +1,7 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from time import perf_counter
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from koncord._progress import part, report
+from koncord._records import from_json
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator, Outcome
+from koncord.aggregate.base import Aggregator, Outcome, members_of
+from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
 from koncord.prepare.settings import Preparation
 from koncord.protocol import setup
@@ -137,7 +139,7 @@ def clusters_given(aggregator: Aggregator) -> int | None:
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
     """Rows of a site on the scale of the model, whether or not it took part to the end."""
-    return model.plan.apply(site.table, site.columns, site.levels)
+    return model.plan.apply(site.table, site.columns, site.levels, centers=model.centers)
 
 
 def run_federation(
@@ -178,7 +180,6 @@ def run_federation(
     sites = tuple(sorted(prepared))
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)
     counts = np.array([holdings[site].counts if site in holdings else nothing for site in sites])
-    support = support_of(outcome, holdings)
     told = agreed.replies
     return GlobalModel(
         centers=outcome.centers,
@@ -195,23 +196,22 @@ def run_federation(
         gaussians=outcome.gaussians,
         seed=seed,
         settings=settings,
-        info={
-            **outcome.info,
-            "exchanges": link.n_exchanges,
-            "missing": [asdict(absence) for absence in link.absences],
-            "silhouettes": cluster_silhouettes(holdings),
-            # The mean of one row is that row, whatever the method: a reader should know.
-            "one_row_sites": sorted(site for site, m in told.items() if m.count == 1 and m.epsilon is None),
-            "min_report": min_report,
-            "silent": sorted(site for site, m in told.items() if not m.count),
-            "withheld": withheld_rows(told, holdings),
-            "support": support,
-            "min_support": min_support,
-            "privacy": agreed.budgets,
-            "left_out_columns": agreed.left_out,
-            "preparation": dict(agreed.info),
-            "weak_clusters": [cluster for cluster, n_sites in enumerate(support) if n_sites < min_support],
-        },
+        excluded=outcome.excluded,
+        diagnostics=outcome.diagnostics,
+        session=SessionFacts(
+            exchanges=link.n_exchanges,
+            missing=tuple(link.absences),
+            silhouettes=cluster_silhouettes(holdings),
+            one_row_sites=tuple(sorted(site for site, m in told.items() if m.count == 1 and m.epsilon is None)),
+            min_report=min_report,
+            silent=tuple(sorted(site for site, m in told.items() if not m.count)),
+            withheld=withheld_rows(told, holdings),
+            support=support_of(outcome, holdings),
+            min_support=min_support,
+            privacy=promises(told),
+            left_out_columns=agreed.left_out,
+            preparation=agreed.prepared,
+        ),
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
 
@@ -233,12 +233,12 @@ def shares_of(counts: IntArray) -> FloatArray:
     return shares
 
 
-def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> list[int]:
+def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> tuple[int, ...]:
     """Sites with a component in each cluster or, where the aggregator keeps no components, with rows in it."""
-    held = outcome.groups.values() or [np.flatnonzero(holding.counts) for holding in holdings.values()]
-    present = [np.unique(clusters[clusters >= 0]) for clusters in held]
-    support: list[int] = np.bincount(np.concatenate(present), minlength=len(outcome.centers)).tolist()
-    return support
+    members = members_of(outcome.groups, outcome.excluded)
+    held = list(members.values()) or [np.flatnonzero(holding.counts) for holding in holdings.values()]
+    support = np.bincount(np.concatenate([np.unique(clusters) for clusters in held]), minlength=len(outcome.centers))
+    return tuple(support.tolist())
 
 
 def withheld_rows(told: Mapping[str, Any], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
@@ -247,8 +247,14 @@ def withheld_rows(told: Mapping[str, Any], holdings: Mapping[str, setup.Holdings
     return {site: n for site, n in rows.items() if n}
 
 
-def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> list[float | None]:
+def promises(replies: Mapping[str, Any]) -> dict[str, Promise]:
+    """The privacy budget of each site that has one."""
+    budgets = {site: told.budget for site, told in sorted(replies.items()) if told.epsilon is not None}
+    return {site: from_json(Promise, budget) for site, budget in budgets.items()}
+
+
+def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> tuple[float | None, ...]:
     """Mean silhouette of each global cluster over the rows that have one; None where no site has."""
     scored = np.sum([holding.scored for holding in holdings.values()], axis=0)
     sums = np.sum([np.nan_to_num(h.silhouettes) * h.scored for h in holdings.values()], axis=0)
-    return [float(total / n) if n else None for total, n in zip(sums, scored, strict=True)]
+    return tuple(float(total / n) if n else None for total, n in zip(sums, scored, strict=True))

@@ -6,12 +6,13 @@ beside one, all columns are brought to one scale by counts and sums, and nothing
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from koncord.errors import ColumnsDiffer, KoncordError
+from koncord.model.facts import Gaps, Prepared
+from koncord.prepare.columns import Columns
 from koncord.prepare.plan import Plan, plain_plan
 from koncord.prepare.planning import Draft, draft_plan, final_plan
 from koncord.prepare.settings import Preparation
@@ -32,20 +33,14 @@ class Opened:
 
     plan: Plan
     replies: Mapping[str, setup.Moments | setup.Sketch]  # by site; those of a site that was away come later
-    info: Mapping[str, Any] = field(default_factory=dict)  # for readers
+    prepared: Prepared = field(default_factory=Prepared)  # for readers
 
     @property
-    def budgets(self) -> dict[str, dict[str, float | None]]:
-        """The privacy budget of each site that has one."""
-        told = {site: reply for site, reply in sorted(self.replies.items()) if isinstance(reply, setup.Moments)}
-        return {site: reply.budget for site, reply in told.items() if reply.epsilon is not None}
-
-    @property
-    def left_out(self) -> dict[str, list[str]]:
+    def left_out(self) -> dict[str, tuple[str, ...]]:
         """The columns that not every site has, and the sites that have them."""
-        gappy = self.info.get("gaps", {}).get("unused", {})
+        gappy = self.prepared.gaps.unused
         return {
-            column: sites
+            column: tuple(sites)
             for column, sites in setup.left_out(self.replies, self.plan.inputs).items()
             if column not in gappy and len(sites) < len(self.replies)
         }
@@ -83,7 +78,7 @@ def by_moments(roster: Roster, *, standardize: bool, common: bool, notes: tuple[
     roster.open()
     columns = setup.agreed_columns(moments, common=common)
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
-    return Opened(plan=plain_plan(columns, means, scales), replies=moments, info={"notes": list(notes)})
+    return Opened(plan=plain_plan(columns, means, scales), replies=moments, prepared=Prepared(notes=notes))
 
 
 def by_sketches(roster: Roster, sketches: Mapping[str, setup.Sketch], asked: Preparation, *, common: bool) -> Opened:
@@ -105,31 +100,26 @@ def by_sketches(roster: Roster, sketches: Mapping[str, setup.Sketch], asked: Pre
     found = {site: reply.measures() for site, reply in measured.items()}
     plan = final_plan(draft, found, asked)
     fenced = np.sum([each.fenced for each in found.values()], axis=0)
-    info = {
-        "logged": [name for name, is_logged in zip(plan.columns, plan.is_logged, strict=True) if is_logged],
-        "fenced": {name: int(n) for name, n in zip(plan.columns, fenced, strict=True) if n},
-        "gaps": gaps_of(draft, told, plan),
-        "categories": {
+    prepared = Prepared(
+        logged=tuple(name for name, is_logged in zip(plan.columns, plan.is_logged, strict=True) if is_logged),
+        fenced={name: int(n) for name, n in zip(plan.columns, fenced, strict=True) if n},
+        gaps=gaps_of(draft, told, plan),
+        categories={
             name: dict(zip(levels, shares.tolist(), strict=True))
             for name, levels, shares in zip(plan.categories, plan.levels, plan.shares, strict=True)
         },
-        "units": [asdict(each) for each in other_units(told, plan.columns)],
-        "constant_categories": [name for name in categories if name not in (*plan.categories, *draft.too_gappy)],
-    }
-    return Opened(plan=plan, replies=sketches, info=info)
+        units=tuple(other_units(told, plan.columns)),
+    )
+    return Opened(plan=plan, replies=sketches, prepared=prepared)
 
 
-def gaps_of(draft: Draft, told: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def gaps_of(draft: Draft, told: Mapping[str, Columns], plan: Plan) -> Gaps:
     """What was done about missing values: how many of which columns, how, and which columns are not used for them."""
     if not draft.has_gaps and not draft.too_gappy:
-        return {}
+        return Gaps()
     missing = {name: sum(each.count - each.available[name] for each in told.values()) for name in plan.inputs}
     how = plan.missing if plan.missing != "gaussian" or plan.covariances is not None else "mean"
-    return {
-        "how": how,
-        "missing": {name: n for name, n in missing.items() if n},
-        "unused": {name: list(sites) for name, sites in draft.too_gappy.items()},
-    }
+    return Gaps(how=how, missing={name: n for name, n in missing.items() if n}, unused=draft.too_gappy)
 
 
 def by_kind(sketches: Mapping[str, setup.Sketch], inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:

@@ -5,6 +5,7 @@ The same object answers in one process and over a network: bytes in, bytes out.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -12,16 +13,17 @@ import numpy as np
 
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, Local, sends_rows
+from koncord.aggregate.base import Aggregator, Grouped, Local, sends_rows
 from koncord.aggregate.private import Known, PrivateClient, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
+from koncord.protocol.partition import Cells, JointPartition, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
-from koncord.types import FloatArray, LocalEstimate
+from koncord.types import FloatArray, IntArray, LocalEstimate
 
 
 class Site:
@@ -42,8 +44,10 @@ class Site:
         What the site's owner lets leave it: the floor and the privacy budget are kept here.
     ledger : Ledger or None, default None
         Where every message is noted before it leaves, or None.
+    partition : JointPartition or None, default None
+        What was answered of the rows before, and the rows that are answered about; None: nothing, and X.
     levels : mapping of str to tuple of str, default None
-        The levels of each column that is a category; X has positions in them.
+        The levels of each column that is a category; X has positions in them, and NaN where a value is missing.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Site:
         aggregator: Aggregator | type[Aggregator],
         policy: SitePolicy | None = None,
         ledger: Ledger | None = None,
+        partition: JointPartition | None = None,
         levels: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
@@ -69,7 +74,12 @@ class Site:
         self.columns = columns
         self.levels = dict(levels or {})
         self.table = X
-        self.X = X  # on the agreed scale once it is known
+        self.partition = partition
+        if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
+            self.partition = JointPartition(rows_of(X, self.min_report), self.min_report)
+        # What answers are computed from.
+        self.answered = X if self.partition is None else np.where(np.isnan(X), np.nan, self.partition.rows.X)
+        self.X = self.answered  # on the agreed scale once it is known
         self.estimator = estimator
         self.steps = aggregator.client_steps
         self.measured: setup.Measure | None = None
@@ -124,11 +134,11 @@ class Site:
             self.prepared = self.private.prepared
             return reply
         if isinstance(message, setup.Survey):
-            return setup.survey(self.table, self.columns, self.levels, self.min_report)
+            return self._surveyed()
         if isinstance(message, setup.Measure):
             return self._measure(message)
         if isinstance(message, setup.Describe):
-            return self._describe()
+            return self._described()
         if isinstance(message, setup.Prepare):
             return self._prepare(message)
         assert self.prepared is not None
@@ -138,11 +148,61 @@ class Site:
             estimate=self.estimate,
             stream=client_stream(self.prepared.seed, self.name, round_),
             min_report=self.min_report,
+            apart=None if self.partition is None else self._apart,
+            rows=None if self.partition is None else self.partition.rows,
         )
         if isinstance(message, setup.Attribute):
-            return setup.attribute(self.X, message, local.rng, self.min_report)
+            return setup.attribute(self.X, local.grouped(message.assign(self.X)).labels, message, self.min_report)
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
+
+    def _described(self) -> setup.Moments:
+        if self.levels:
+            raise MessageError(f"site {self.name!r} has categories, of which there are no means.")
+        exact = setup.describe(self._sent_table(), self.columns, self.min_report)
+        return exact if self.partition is None else setup.rounded(exact)
+
+    def _surveyed(self) -> setup.Sketch:
+        exact = setup.survey(self._sent_table(), self.columns, self.levels, self.min_report)
+        return exact if self.partition is None else setup.rounded_sketch(exact)
+
+    def _measure(self, message: setup.Measure) -> setup.Measured:
+        """Sums over shaped values, for one shape only: two that differ by a fence would tell what lies beyond it."""
+        if self.measured is not None and pack(self.measured) != pack(message):
+            raise MessageError(f"site {self.name!r} was sent a second Measure that is not the first.")
+        self._check_numbers(message.columns)
+        reply = self._measures(message)
+        self.measured = message
+        return reply
+
+    def _measures(self, message: setup.Measure) -> setup.Measured:
+        exact = setup.measured(self._sent_table(), self.columns, message, self.min_report)
+        return exact if self.partition is None else setup.rounded_measures(exact)
+
+    def _sent_table(self, cells: Cells | None = None) -> FloatArray:
+        """The table that sums are sent of: two-valued columns have as many rarer values in a cell as are sent of it."""
+        if self.partition is None:
+            return self.answered
+        rows = self.partition.rows
+        cells = self.partition.open() if cells is None else cells
+        if not len(rows.two_valued):
+            return self.answered
+        table = self.answered.copy()
+        sent = two_valued_as_sent(cells, rows)
+        table[:, rows.two_valued] = np.where(np.isnan(self.table[:, rows.two_valued]), np.nan, sent)
+        return table
+
+    def _apart(self, labels: IntArray, least: int) -> Grouped:
+        """The rows in groups that the joint partition allows, two-valued columns as they are sent."""
+        assert self.partition is not None
+        assert self.prepared is not None
+        allowed, cells = self.partition.apart(labels, least)
+        used = {self.columns[at] for at in self.partition.rows.two_valued.tolist()} & set(self.prepared.inputs)
+        X = self._planned(self.prepared, self._sent_table(cells)) if used else self.X
+        return Grouped(labels=allowed, X=X)
+
+    def _planned(self, message: setup.Prepare, table: FloatArray) -> FloatArray:
+        return message.plan().apply(table, self.columns, self.levels, floor=self.min_report)
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
         if self.prepared is not None and self.estimate is not None:
@@ -155,25 +215,9 @@ class Site:
         self.X, self.prepared, self.estimate = X, message, estimate
         return self._told(estimate)
 
-    def _describe(self) -> setup.Moments:
-        if self.levels:
-            raise MessageError(f"site {self.name!r} has categories, of which there are no means.")
-        return setup.describe(self.table, self.columns, self.min_report)
-
-    def _measure(self, message: setup.Measure) -> setup.Measured:
-        """Sums over shaped values, for one shape only: two that differ by a fence would tell what lies beyond it."""
-        if self.measured is not None and pack(self.measured) != pack(message):
-            raise MessageError(f"site {self.name!r} was sent a second Measure that is not the first.")
-        self._check_numbers(message.columns)
-        if not set(message.complete or ()) <= set(self.columns):
-            raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
-        reply = setup.measured(self.table, self.columns, message, self.min_report)
-        self.measured = message
-        return reply
-
     def _told(self, estimate: LocalEstimate) -> setup.Prepared:
         """What the server hears of phase 1: nothing, of a table below the floor."""
-        return setup.Prepared(local_k=estimate.n_components if len(self.X) >= self.min_report else 0)
+        return setup.Prepared(local_k=estimate.n_components if len(self.answered) >= self.min_report else 0)
 
     def resume_measured(self, measured: setup.Measure) -> None:
         """Go on as if this site had just told what its shaped values sum to."""
@@ -190,7 +234,7 @@ class Site:
         self.prepared = prepared
 
     def _scaled(self, message: setup.Prepare) -> FloatArray:
-        """The rows that take part, as the plan makes them."""
+        """The rows as the plan makes them; from now on no row may dominate a sum of these."""
         self._check_numbers(message.columns)
         if not set(message.categories or ()) <= set(self.levels):
             raise MessageError(f"site {self.name!r} was asked for categories that its table does not have.")
@@ -199,9 +243,12 @@ class Site:
         if self.measured is not None and not message.is_shaped_as(self.measured):
             raise MessageError(f"site {self.name!r} was sent a plan that is not the one it measured by.")
         self._check_scale(message)
-        plan = message.plan()
-        X = self.table[plan.keeps(self.table, self.columns)]
-        return plan.apply(X, self.columns, self.levels, floor=self.min_report)
+        X = self._planned(message, self.answered)
+        if self.partition is not None and self.measured is not None:
+            shaped = self.partition.rows.X.copy()
+            shaped[:, setup.order_of(self.columns, message.columns)] = X[:, : len(message.columns)]
+            self.partition.rows = replace(self.partition.rows, X=shaped)
+        return X
 
     def _check_numbers(self, columns: tuple[str, ...]) -> None:
         if not set(columns) <= set(self.columns) - set(self.levels):
@@ -214,10 +261,10 @@ class Site:
         """
         if self.measured is None:
             order = setup.order_of(self.columns, message.columns)
-            told = setup.describe(self.table[:, order], message.columns, self.min_report)
+            told = setup.describe(self.answered[:, order], message.columns, self.min_report)
             means, deviations, is_told = told.means, np.sqrt(told.scatters), bool(told.count)
         else:
-            sums = setup.measured(self.table, self.columns, self.measured, self.min_report)
+            sums = self._measures(self.measured)
             means = self.measured.means + self.measured.scales * sums.means
             deviations, is_told = self.measured.scales * np.sqrt(sums.scatters), bool(sums.counts.any())
         if is_told:

@@ -18,12 +18,20 @@ from sklearn.base import clone
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
-from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_of, stacked
+from koncord.aggregate.consensus.microclusters import (
+    MicroClusters,
+    groups_of,
+    labelled_micro_clusters,
+    labels_of,
+    nothing,
+    stacked,
+)
 from koncord.aggregate.consensus.mixture import fit_gaussians
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
+from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
-from koncord.prepare.columns import without_small
+from koncord.kernels.gaussians import Gaussians
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -69,15 +77,22 @@ class Sums:
 
 
 def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
-    return None, micro_clusters_of(local.X, max(down.min_report, local.min_report))
+    """Micro-clusters of the rows, each of whole groups of the joint partition."""
+    least = max(down.min_report, local.min_report)
+    if len(local.X) < least:
+        return None, nothing(local.X.shape[1])
+    labels = labels_of(groups_of(local.X, least, rows=local.rows), len(local.X))
+    groups = local.grouped(labels, least)
+    return None, labelled_micro_clusters(groups.X, groups.labels)
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
-    """Sums of the rows by nearest center. A sum of few rows is withheld, and so is one that it could be told from."""
-    k = len(down.centers)
-    labels = nearest(local.X, down.centers)
-    counts = without_small(np.bincount(labels, minlength=k), max(down.min_report, local.min_report))
-    sums = sums_by_label(local.X, labels, k)
+    """Sums of the rows by nearest center, in groups of the joint partition; nothing of a table below the floor."""
+    k, least = len(down.centers), max(down.min_report, local.min_report)
+    groups = local.grouped(nearest(local.X, down.centers), least)
+    counts = np.bincount(groups.labels, minlength=k)
+    counts = np.where(counts >= least, counts, 0)
+    sums = sums_by_label(groups.X, groups.labels, k)
     return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
 
 
@@ -128,6 +143,19 @@ class Agreed:
         return float(np.sqrt(cost_of(self.micro, self.choice.labels) / self.micro.counts.sum()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """The global clusters, and how they were come by."""
+
+    centers: FloatArray  # (k, n_features)
+    groups: Mapping[str, IntArray]  # of all micro-clusters of each client; of those not believed, the nearest
+    gaussians: Gaussians | None = None
+    stabilities: tuple[float | None, ...]  # of each cluster
+    shifts: tuple[float, ...]  # how far the center that moved most moved in each round
+    stopped: Stopped
+    n_dropped: int  # clusters that were chosen and held no rows
+
+
 class Consensus(Aggregator):
     """Finds the global clusters, and how many there are, from micro-clusters that every client reports.
 
@@ -173,6 +201,7 @@ class Consensus(Aggregator):
 
     name: ClassVar[str] = "consensus"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
+    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -234,57 +263,27 @@ class Consensus(Aggregator):
                 f"{LOWER_FLOOR} 'min_report' of Consensus (--micro-cluster-rows) must be as small."
             )
         agreed = self._agreed(reports, n_features, rng)
-        choice, rows = agreed.choice, agreed.rows()
-        stable_shares = stabilities(agreed.micro, agreed.clients, choice, rng)
+        stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            return self._shaped(reports, agreed, stable_shares)
-        centers, shifts = yield from self._refined(agreed, rows)
-        kept = with_rows(rows)
+            found = shaped(reports, agreed, stable_shares)
+        else:
+            found = yield from self._refined(reports, agreed, stable_shares)
         return Outcome(
-            centers=centers[kept],
-            groups={
-                client: np.where(agreed.believed[client], nearest(each.means, centers[kept]), -1)
-                for client, each in reports.items()
-            },
+            centers=found.centers,
+            gaussians=found.gaussians,
+            groups=found.groups,
             components={client: each.means for client, each in reports.items()},
-            info={
-                "choice": told(choice),
-                "stabilities": [stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept],
-                "micro_clusters": {client: len(each) for client, each in reports.items()},
-                "set_aside": set_aside(agreed),
-                "rounds": len(shifts),
-                "shifts": shifts,
-                "labels": "nearest",
-                "notes": notes(agreed, kept, self),
-            },
-        )
-
-    def _shaped(
-        self, reports: Mapping[str, MicroClusters], agreed: Agreed, stable_shares: Sequence[float | None]
-    ) -> Outcome:
-        """The outcome with Gaussian clusters, fitted to the micro-clusters without a further round."""
-        gaussians, shares = fit_gaussians(list(agreed.reports.values()), agreed.choice.labels, agreed.choice.scales)
-        labels = shares.argmax(axis=1)
-        groups = {}
-        for at, (client, believed) in enumerate(agreed.believed.items()):
-            groups[client] = np.full(len(reports[client]), -1, dtype=np.int64)
-            groups[client][believed] = labels[agreed.clients == at]
-        came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
-        return Outcome(
-            centers=gaussians.centers,
-            gaussians=gaussians,
-            groups=groups,
-            components={client: each.means for client, each in reports.items()},
-            info={
-                "choice": told(agreed.choice),
-                "stabilities": [stable_shares[cluster] for cluster in came_from],
-                "micro_clusters": {client: len(each) for client, each in reports.items()},
-                "set_aside": set_aside(agreed),
-                "rounds": 0,
-                "shifts": [],
-                "labels": "gaussian",
-                "notes": notes(agreed, np.ones(len(gaussians.centers), dtype=np.bool_), self),
-            },
+            excluded={client: ~believed for client, believed in agreed.believed.items() if not believed.all()},
+            diagnostics=Diagnostics(
+                rounds=len(found.shifts),
+                stopped=found.stopped,
+                label_rule="nearest" if found.gaussians is None else "gaussian",
+                choice=k_choice(agreed.choice),
+                stabilities=found.stabilities,
+                micro_clusters={client: len(each) for client, each in reports.items()},
+                shifts=found.shifts,
+                notes=tuple(notes(agreed, found.n_dropped, self)),
+            ),
         )
 
     def _agreed(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Agreed:
@@ -307,24 +306,53 @@ class Consensus(Aggregator):
         return choose(micro, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
 
     def _refined(
-        self, agreed: Agreed, rows: dict[str, IntArray]
-    ) -> Generator[Refine, Replies, tuple[FloatArray, list[float]]]:
-        """Centers after the rounds, and how far the center that moved most moved in each.
-
-        `rows` holds what each client last told of its rows by center, and is kept up to date.
-        """
+        self, reports: Mapping[str, MicroClusters], agreed: Agreed, stable_shares: Sequence[float | None]
+    ) -> Generator[Refine, Replies, Found]:
+        """The clusters by nearest center after the rounds; a center without rows is dropped."""
         centers, within = agreed.centers(), agreed.within()
+        rows = agreed.rows()  # what each client last told of its rows by center
         shifts: list[float] = []
+        stopped: Stopped = "round limit"
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
             replies = yield Refine(centers=centers, min_report=self.micro_rows)
             replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
             if not replies:
+                stopped = "no replies"
                 break
             rows |= {client: up.counts for client, up in replies.items()}
             before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.support)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
-        return centers, shifts
+        if shifts and shifts[-1] <= self.tol * within:
+            stopped = "converged"
+        kept = with_rows(rows)
+        return Found(
+            centers=centers[kept],
+            groups={client: nearest(each.means, centers[kept]) for client, each in reports.items()},
+            stabilities=tuple(stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept),
+            shifts=tuple(shifts),
+            stopped=stopped if self.n_rounds else "one round",
+            n_dropped=int((~kept).sum()),
+        )
+
+
+def shaped(reports: Mapping[str, MicroClusters], agreed: Agreed, stable_shares: Sequence[float | None]) -> Found:
+    """Gaussian clusters, fitted to the micro-clusters without a further round."""
+    gaussians, shares = fit_gaussians(list(agreed.reports.values()), agreed.choice.labels, agreed.choice.scales)
+    labels = shares.argmax(axis=1)
+    groups = {client: gaussians.assign(each.means) for client, each in reports.items()}
+    for at, (client, believed) in enumerate(agreed.believed.items()):
+        groups[client][believed] = labels[agreed.clients == at]
+    came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
+    return Found(
+        centers=gaussians.centers,
+        gaussians=gaussians,
+        groups=groups,
+        stabilities=tuple(stable_shares[cluster] for cluster in came_from),
+        shifts=(),
+        stopped="one round",
+        n_dropped=0,
+    )
 
 
 def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
@@ -351,16 +379,16 @@ def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
     return kept if kept.any() else ~kept
 
 
-def told(choice: Choice) -> dict[str, Any]:
-    """The choice for a reader, as JSON values."""
-    return {
-        "chosen": asdict(choice.chosen),
-        "runner_up": None if choice.runner_up is None else asdict(choice.runner_up),
-        "candidates": [asdict(each) for each in choice.candidates],
-        "separation_by_chance": choice.separation_by_chance,
-        "gap_by_chance": choice.gap_by_chance,
-        "stands_apart": choice.stands_apart,
-    }
+def k_choice(choice: Choice) -> KChoice:
+    """The choice for a reader."""
+    return KChoice(
+        chosen=KCandidate(**asdict(choice.chosen)),
+        runner_up=None if choice.runner_up is None else KCandidate(**asdict(choice.runner_up)),
+        candidates=tuple(KCandidate(**asdict(each)) for each in choice.candidates),
+        separation_by_chance=choice.separation_by_chance,
+        gap_by_chance=choice.gap_by_chance,
+        stands_apart=choice.stands_apart,
+    )
 
 
 def set_aside(agreed: Agreed) -> dict[str, int]:
@@ -369,7 +397,7 @@ def set_aside(agreed: Agreed) -> dict[str, int]:
     return {client: n for client, n in unbelieved.items() if n}
 
 
-def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
+def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
     said, chosen = [], agreed.choice.chosen.n_clusters
     if chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
         said.append(
@@ -384,9 +412,9 @@ def notes(agreed: Agreed, kept: BoolArray, by: Consensus) -> list[str]:
             f"may hide clusters of few rows: micro-clusters of fewer than {by.micro_rows} rows show them, "
             "where sites allow it."
         )
-    if not kept.all():
+    if n_dropped:
         said.append(
-            f"{chosen} clusters were chosen; {int((~kept).sum())} of them held no rows that a client could tell of "
+            f"{chosen} clusters were chosen; {n_dropped} of them held no rows that a client could tell of "
             "after refinement, and were dropped."
         )
     unbelieved = set_aside(agreed)

@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from koncord.kernels.assign import means_by_label
+from koncord.protocol.partition import Rows
 from koncord.protocol.schema import LARGEST_FLOAT, Array
 from koncord.types import FloatArray, IntArray
 
@@ -70,13 +71,25 @@ def micro_clusters_of(X: FloatArray, min_rows: int) -> MicroClusters:
 
 def micro_clusters_by(X: FloatArray, groups: Sequence[IntArray]) -> MicroClusters:
     """The micro-clusters that groups of rows of X make; each row is in one of them."""
-    labels = np.empty(len(X), dtype=np.int64)
+    return labelled_micro_clusters(X, labels_of(groups, len(X)))
+
+
+def labels_of(groups: Sequence[IntArray], n_rows: int) -> IntArray:
+    """The group of each row; each row is in one of them."""
+    labels = np.empty(n_rows, dtype=np.int64)
     for at, rows in enumerate(groups):
         labels[rows] = at
-    means = means_by_label(X, labels, otherwise=np.zeros((len(groups), X.shape[1])))
+    return labels
+
+
+def labelled_micro_clusters(X: FloatArray, labels: IntArray) -> MicroClusters:
+    """The micro-clusters that the rows of X make by their labels; a label that no row has makes none."""
+    labels = np.unique(labels, return_inverse=True)[1]
+    counts = np.bincount(labels)
+    means = means_by_label(X, labels, otherwise=np.zeros((len(counts), X.shape[1])))
     inside = X - means[labels]
     return MicroClusters(
-        counts=np.array([len(rows) for rows in groups], dtype=np.int64),
+        counts=counts,
         means=means,
         scatters=np.bincount(labels, np.vecdot(inside, inside)).astype(np.float64),
         spread=(inside**2).sum(axis=0),
@@ -84,45 +97,54 @@ def micro_clusters_by(X: FloatArray, groups: Sequence[IntArray]) -> MicroCluster
     )
 
 
-def groups_of(X: FloatArray, min_rows: int, most: int = MOST_MICRO_CLUSTERS) -> list[IntArray]:
-    """Rows of each micro-cluster, at least `min_rows`, in the order of their first row; at most `most` groups."""
+def groups_of(
+    X: FloatArray, min_rows: int, most: int = MOST_MICRO_CLUSTERS, *, rows: Rows | None = None
+) -> list[IntArray]:
+    """Rows of each micro-cluster, at least `min_rows`, in the order of their first row; at most `most` groups.
+
+    With `rows`, the same rows as a site answers of them, no row dominates a column of its micro-cluster.
+    """
     done: list[IntArray] = []
     waiting: list[tuple[float, int, Cut]] = []
     todo = [np.arange(len(X))]
     while True:
-        for rows in todo:
-            cut = best_cut(X, rows, min_rows)
+        for group in todo:
+            cut = best_cut(X, group, min_rows, rows)
             if cut is None:
-                done.append(rows)
+                done.append(group)
             else:
-                heapq.heappush(waiting, (-cut.gain, int(rows.min()), cut))
+                heapq.heappush(waiting, (-cut.gain, int(group.min()), cut))
         if not waiting or len(waiting) + len(done) >= most:
             break
         cut = heapq.heappop(waiting)[2]
         todo = [cut.rows[: cut.at], cut.rows[cut.at :]]
     found = [*done, *(cut.rows for *_, cut in waiting)]
-    return sorted(map(np.sort, found), key=lambda rows: int(rows[0]))
+    return sorted(map(np.sort, found), key=lambda group: int(group[0]))
 
 
-def best_cut(X: FloatArray, rows: IntArray, min_rows: int) -> Cut | None:
-    """The cut across the longest axis of the rows that lowers their squared error most, with enough on either side.
+def best_cut(X: FloatArray, group: IntArray, min_rows: int, rows: Rows | None = None) -> Cut | None:
+    """The cut across the longest axis of a group that lowers its squared error most, with enough rows on either side.
 
-    None where there are too few rows, or where all of them are equal.
+    None where there are too few rows, or where all of them are equal, or where every cut makes a dominated group.
     """
-    n = len(rows)
+    n = len(group)
     if n < 2 * min_rows:
         return None
-    centred = X[rows] - X[rows].mean(axis=0)
+    centred = X[group] - X[group].mean(axis=0)
     axis = np.linalg.eigh(centred.T @ centred)[1][:, -1]
     along = centred @ (axis * np.sign(axis[np.abs(axis).argmax()]))
     order = np.argsort(along, kind="stable")
     below = np.cumsum(along[order])
     sizes = np.arange(min_rows, n - min_rows + 1)
     gains = below[sizes - 1] ** 2 * (1 / sizes + 1 / (n - sizes))  # the sums of both sides are equal and opposite
+    ordered = group[order]
     best = int(gains.argmax())
+    if rows is not None and any(map(rows.is_dominated, np.split(ordered, [sizes[best]]))):
+        gains = np.where(rows.safe_cuts(ordered, sizes), gains, 0.0)
+        best = int(gains.argmax())
     if not gains[best] > 0:
         return None
-    return Cut(float(gains[best]), rows[order], int(sizes[best]))
+    return Cut(float(gains[best]), ordered, int(sizes[best]))
 
 
 def nothing(n_features: int) -> MicroClusters:

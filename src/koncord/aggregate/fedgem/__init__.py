@@ -18,6 +18,7 @@ from sklearn.cluster import kmeans_plusplus
 from koncord._random import draw_seed
 from koncord._validation import check_count, check_number, check_option
 from koncord.aggregate.base import Aggregator, Batch, Local, Outcome, Server
+from koncord.aggregate.diagnostics import Diagnostics, UpsilonCandidate, UpsilonChoice
 from koncord.aggregate.fedgem.balls import group, move_together
 from koncord.aggregate.fedgem.released import released_final_means, released_move
 from koncord.errors import KoncordError, MessageError
@@ -33,6 +34,7 @@ UPSILONS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e5, 1e
 HOLDOUT = 0.2
 # The released program stops when no mean moved further than this.
 RELEASED_TOLERANCE = 1e-3
+ALL_MEET = "All final balls meet, so the order of the pairs alone decides the groups."
 # A component that no row is responsible for stays where it is.
 NO_MASS = 1e-12
 
@@ -264,6 +266,7 @@ class Trained:
 
     balls: Mapping[str, Balls]  # final, of the clients that took the last step
     n_rounds: int
+    has_converged: bool  # no mean moved any more; the corrected variant does not ask
     clients: tuple[str, ...]  # that took part in any round
 
 
@@ -358,23 +361,25 @@ class FedGEM(Aggregator):
         return self.n_rounds if self.variant == "released" else self._n_moves()
 
     def _serve(self, clients: tuple[str, ...], n_features: int) -> Server:
-        info: dict[str, Any] = {"variant": self.variant, "label_rule": "nearest"}
-        upsilon = self.upsilon
-        if upsilon is None:
-            upsilon, info["candidates"], trained = yield from self._choose_upsilon(clients, n_features)
+        if self.upsilon is None:
+            choice, trained = yield from self._choose_upsilon(clients, n_features)
         else:
+            choice = UpsilonChoice(upsilon=float(self.upsilon))
             trained = yield from self._train(clients, n_features, holds_out=False)
         balls = trained.balls
-        means, groups, all_meet = self._conclude(balls, upsilon)
+        means, groups, all_meet = self._conclude(balls, choice.upsilon)
         positions = gather(balls)[2]
-        info |= {"upsilon": upsilon, "n_rounds": trained.n_rounds, "all_balls_meet": all_meet}
-        if all_meet and len(balls) > 1:
-            info["note"] = "All final balls meet, so the order of the pairs alone decides the groups."
         return Outcome(
             centers=centers_of(means, groups),
             groups=by_client(groups, positions, list(balls)),
             components=by_client(means, positions, list(balls)),
-            info=info,
+            diagnostics=Diagnostics(
+                rounds=trained.n_rounds,
+                stopped="converged" if trained.has_converged else "round limit",
+                choice=choice,
+                notes=(ALL_MEET,) if all_meet and len(balls) > 1 else (),
+                extra={"variant": self.variant, "all_balls_meet": all_meet},
+            ),
         )
 
     def _train(self, clients: tuple[str, ...], n_features: int, *, holds_out: bool) -> Training:
@@ -389,7 +394,7 @@ class FedGEM(Aggregator):
         balls: Mapping[str, Balls] = yield starts
         means = self._server_step(balls)
         n_more = self._most_moves()
-        n_rounds = 1
+        n_rounds, has_converged = 1, False
         for _ in range(n_more):
             before = means
             balls = yield {
@@ -400,7 +405,8 @@ class FedGEM(Aggregator):
             }
             means = {**means, **self._server_step(balls)}
             n_rounds += 1
-            if is_released and longest_step(before, means) <= RELEASED_TOLERANCE:
+            has_converged = is_released and longest_step(before, means) <= RELEASED_TOLERANCE
+            if has_converged:
                 break
         spread_of = "before" if is_released else "after"
         final = yield {
@@ -408,7 +414,12 @@ class FedGEM(Aggregator):
             for client in clients
             if client in means
         }
-        return Trained(balls=final, n_rounds=n_rounds, clients=tuple(client for client in clients if client in means))
+        return Trained(
+            balls=final,
+            n_rounds=n_rounds,
+            has_converged=has_converged,
+            clients=tuple(client for client in clients if client in means),
+        )
 
     def _n_moves(self) -> int:
         """EM steps of the corrected variant between the first and the last one."""
@@ -446,34 +457,31 @@ class FedGEM(Aggregator):
 
     def _choose_upsilon(
         self, clients: tuple[str, ...], n_features: int
-    ) -> Generator[Any, Any, tuple[float, list[dict[str, float]], Trained]]:
+    ) -> Generator[Any, Any, tuple[UpsilonChoice, Trained]]:
         """The candidate whose global model has the largest silhouette of the clients' held-out rows.
 
-        Also how the candidates fared, and the fit to all rows. Neither fit needs the other, so the two share their
-        exchanges where both take as many.
+        Also the fit to all rows. Neither fit needs the other, so the two share their exchanges where both take as many.
         """
         trial = self._train(clients, n_features, holds_out=True)
         full = self._train(clients, n_features, holds_out=False)
         if self.variant == "released":
-            best, table = yield from self._judge((yield from trial))
-            return best, table, (yield from full)
+            choice = yield from self._judge((yield from trial))
+            return choice, (yield from full)
         n_exchanges = self._n_moves() + 2
         tried, trained = yield from side_by_side(trial, full, n_exchanges)
-        best, table = yield from self._judge(tried, n_exchanges + 1)
-        return best, table, trained
+        choice = yield from self._judge(tried, n_exchanges + 1)
+        return choice, trained
 
-    def _judge(
-        self, tried: Trained, round_: int | None = None
-    ) -> Generator[Any, Any, tuple[float, list[dict[str, float]]]]:
+    def _judge(self, tried: Trained, round_: int | None = None) -> Generator[Any, Any, UpsilonChoice]:
         """The best candidate for upsilon, and how all of them fared."""
         sizes, judgements = yield from self._judgements(tried, UPSILONS, round_)
         scores = judgements.sum(axis=0)
         best = min(range(len(UPSILONS)), key=lambda at: (-scores[at], sizes[at], at))
-        table = [
-            {"upsilon": upsilon, "n_clusters": int(size), "score": float(score)}
+        candidates = tuple(
+            UpsilonCandidate(upsilon=upsilon, n_clusters=int(size), score=float(score))
             for upsilon, size, score in zip(UPSILONS, sizes, scores, strict=True)
-        ]
-        return UPSILONS[best], table
+        )
+        return UpsilonChoice(upsilon=UPSILONS[best], candidates=candidates)
 
     def _judgements(
         self, tried: Trained, upsilons: Sequence[float], round_: int | None = None

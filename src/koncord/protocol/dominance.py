@@ -1,0 +1,77 @@
+"""Dominance: no value of a column may be read off a sum because one row makes up most of it.
+
+Two rules of statistical disclosure control (Hundepool et al., "Statistical Disclosure Control", 2012, chapter 4). The
+*dominance rule*, once for a table: a row that makes up more than p = 10 % of the squared spread of a column is moved
+towards the median until it does not (top and bottom coding). The *p % rule*, for every group of rows that sums are sent
+of: whoever knows the count, the sum and the sum of squares must not know the largest deviation to within p %.
+"""
+
+import numpy as np
+
+from koncord.types import BoolArray, FloatArray
+
+# p of both rules.
+PERCENT = 0.10
+# In a table of few rows the limit is this many times the equal share of a row: else plain noise would be moved.
+EQUAL_SHARES = 4.0
+# The root of the summed squares exceeds the largest deviation by less than p % if the squares are fewer times larger.
+KNOWN_BY_SQUARES = (1 + PERCENT) ** 2
+
+
+def bounds_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Lowest and highest value of each column (n_features,) between which no row makes up too much of the spread.
+
+    Where no row does, they are the extremes of the column.
+    """
+    low, high = X.min(axis=0), X.max(axis=0)
+    limit = max(PERCENT, EQUAL_SHARES / len(X))
+    if limit >= 1:
+        return low, high
+    middle = np.median(X, axis=0)
+    n_top = min(int(1 / limit) + 1, len(X) - 1)  # no more rows can each make up more than the limit
+    for column in range(X.shape[1]):
+        squares = (X[:, column] - middle[column]) ** 2
+        largest = -np.sort(-np.partition(squares, len(X) - n_top)[len(X) - n_top :])
+        reach = most_square(squares.sum(), largest, limit)
+        if largest[0] > reach:
+            low[column] = max(low[column], middle[column] - np.sqrt(reach))
+            high[column] = min(high[column], middle[column] + np.sqrt(reach))
+    return low, high
+
+
+def most_square(total: float, largest: FloatArray, limit: float) -> float:
+    """The largest s for which squares cut down to s make up no more than `limit` of their sum.
+
+    With the j largest cut down to s the sum is the rest + j s, so s = limit (rest + j s).
+    """
+    rest = total
+    for j, square in enumerate(largest):
+        s = limit * max(rest, 0.0) / (1 - limit * j) if limit * j < 1 else 0.0
+        if square <= s:
+            return float(s)
+        rest -= square
+    return 0.0
+
+
+def is_dominated(X: FloatArray) -> bool:
+    """Whether the largest deviation from the mean follows, to within p %, from the squares of some column of X."""
+    if not X.shape[1]:
+        return False
+    squares = (X - X.mean(axis=0)) ** 2
+    largest = squares.max(axis=0)
+    return bool(((squares.sum(axis=0) < KNOWN_BY_SQUARES * largest) & (largest > 0)).any())
+
+
+def safe_cuts(X: FloatArray, sizes: np.ndarray) -> BoolArray:
+    """For each of the `sizes` s, whether neither the first s rows of X nor the others are dominated."""
+    safe = np.ones(len(sizes), dtype=np.bool_)
+    for column in range(X.shape[1]):
+        x = X[:, column] - X[:, column].mean()
+        for part, n in ((x, sizes), (x[::-1], len(x) - sizes)):
+            means = np.cumsum(part)[n - 1] / n
+            squares = np.cumsum(part**2)[n - 1] - n * means**2
+            above = np.maximum.accumulate(part)[n - 1] - means
+            below = means - np.minimum.accumulate(part)[n - 1]
+            largest = np.maximum(above, below) ** 2
+            safe &= (squares >= KNOWN_BY_SQUARES * largest) | (largest <= 0)
+    return safe

@@ -1,0 +1,237 @@
+"""The joint partition: whatever a site answers over one table are sums over cells of one partition of its rows.
+
+An answer sorts the rows: by nearest center, by micro-cluster, by local cluster. Two answers, of one run or of many, can
+be subtracted. So a site keeps the partition that all its answers make together, and an answer may refine it only so
+that no cell has fewer than the floor's number of rows: rows leave a cell in groups of at least so many, the others go
+with the most. Every sum that was ever sent is then a sum of whole cells, and no linear combination of all of them
+stands for fewer rows than the floor. (How the rows fall into cells depends on the rows; that is not covered.)
+
+A cell also keeps the p % rule (`koncord.protocol.dominance`): rows that would make a dominated cell stay where they
+are. And of a column with two values a cell sends how many rows have the rarer one in multiples of three, as in
+controlled rounding: the cells that a cell is divided into send what it sent, divided among them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from koncord.protocol.dominance import bounds_of, is_dominated, safe_cuts
+from koncord.types import BoolArray, FloatArray, IntArray
+
+# Rows with the rarer of two values are counted in multiples of this: no 1, no 2 (DataSHIELD's nfilter.tab is 3).
+BASE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """A partition of rows, and what is sent of their two-valued columns."""
+
+    of_row: IntArray  # (n_rows,) the cell of each row, numbered from 0
+    rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
+
+    def __len__(self) -> int:
+        return len(self.rarer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The rows of a site as its answers see them: no row dominates a column."""
+
+    X: FloatArray  # (n_rows, n_features)
+    is_shared: BoolArray  # (n_features,) columns whose values many rows share, which tell of no single row
+    two_valued: IntArray  # columns with two values
+    has_rarer: BoolArray  # (n_rows, n_two_valued)
+    values: FloatArray  # (2, n_two_valued) the more frequent value and the rarer one
+
+    def is_dominated(self, rows: IntArray) -> bool:
+        return is_dominated(self.X[rows][:, ~self.is_shared])
+
+    def safe_cuts(self, rows: IntArray, sizes: IntArray) -> BoolArray:
+        """For each size s, whether neither the first s of these rows nor the others are dominated."""
+        return safe_cuts(self.X[rows][:, ~self.is_shared], sizes)
+
+
+def rows_of(X: FloatArray, least: int, bounds: tuple[FloatArray, FloatArray] | None = None) -> Rows:
+    """Rows of a table (n, n_features), those that make up too much of a column moved; `bounds` says whereto.
+
+    A gap (NaN) is filled with the median of its column: that is what decides which rows may be told apart.
+    """
+    X = without_gaps(X)
+    n_distinct = np.array([len(np.unique(column)) for column in X.T], dtype=np.int64)
+    is_two_valued = n_distinct == 2
+    low, high = bounds_of(X) if bounds is None else bounds
+    clipped = np.where(is_two_valued, X, np.clip(X, low, high))
+    two_valued = np.flatnonzero(is_two_valued)
+    lower, upper = X[:, two_valued].min(axis=0), X[:, two_valued].max(axis=0)
+    is_upper = X[:, two_valued] == upper
+    is_rarer_upper = is_upper.sum(axis=0) * 2 <= len(X)
+    return Rows(
+        X=clipped,
+        is_shared=is_two_valued | (n_distinct * least <= len(X)),
+        two_valued=two_valued,
+        has_rarer=is_upper == is_rarer_upper,
+        values=np.where(is_rarer_upper, [lower, upper], [upper, lower]),
+    )
+
+
+def without_gaps(X: FloatArray) -> FloatArray:
+    """The table with the median of its column for every gap; of a column that is empty, 0.
+
+    It is one of the values that are there, so that a column of two values stays one.
+    """
+    gaps = np.isnan(X)
+    if not gaps.any():
+        return X
+    filled = X.copy()
+    for column in np.flatnonzero(gaps.any(axis=0)).tolist():
+        own = np.sort(X[~gaps[:, column], column])
+        filled[gaps[:, column], column] = own[len(own) // 2] if len(own) else 0.0
+    return filled
+
+
+def one_cell(rows: Rows) -> Cells:
+    """All rows in one cell."""
+    counts = rows.has_rarer.sum(axis=0)
+    sent = np.minimum(BASE * np.rint(counts / BASE).astype(np.int64), BASE * (len(rows.X) // BASE))
+    return Cells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=sent[None])
+
+
+def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, Cells]:
+    """The labels as they may be sent, and the cells that all answers make together after that.
+
+    Rows leave a cell in groups of at least `least` that no row dominates; the others go with the largest group.
+    """
+    allowed = labels.copy()
+    of_row = cells.of_row.copy()
+    rarer = list(cells.rarer)
+    for cell, own in enumerate(members_of(cells.of_row, len(cells))):
+        if not (labels[own] != labels[own[0]]).any():
+            continue
+        groups = [own[at] for at in members_of(*as_numbers(labels[own]))]
+        most = max(range(len(groups)), key=lambda at: (len(groups[at]), -at))
+        name = labels[groups[most][0]]
+        parts = safe_parts(groups, most, rows, least)
+        for part in parts:
+            allowed[part] = name if part is parts[0] else labels[part[0]]
+        if len(parts) > 1:
+            sent = divided(rarer[cell], [rows.has_rarer[part].sum(axis=0) for part in parts], list(map(len, parts)))
+            rarer[cell] = sent[0]
+            for part, own_sent in zip(parts[1:], sent[1:], strict=True):
+                of_row[part] = len(rarer)
+                rarer.append(own_sent)
+    if len(rarer) == len(cells):
+        return allowed, cells
+    return allowed, Cells(of_row=of_row, rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1))
+
+
+def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> list[IntArray]:
+    """The groups of rows that may leave a cell, after what stays of it: the group `most` with all that may not."""
+    leaving = [
+        group for at, group in enumerate(groups) if at != most and len(group) >= least and not rows.is_dominated(group)
+    ]
+    leaving.sort(key=len, reverse=True)
+    whole = np.concatenate(groups)
+    while True:
+        staying = np.setdiff1d(whole, np.concatenate([whole[:0], *leaving]))
+        if not leaving or not rows.is_dominated(staying):
+            return [staying, *leaving]
+        leaving.pop()
+
+
+def divided(sent: IntArray, counts: list[IntArray], sizes: list[int]) -> IntArray:
+    """What a cell sent of its two-valued columns, divided among its parts: multiples of `BASE` as near to `counts`."""
+    shares = np.array(counts, dtype=float).reshape(len(sizes), len(sent))
+    room = np.array(sizes)[:, None] // BASE
+    units = sent // BASE
+    ideal = shares * (units / np.maximum(shares.sum(axis=0), 1))
+    whole = np.minimum(np.floor(ideal).astype(np.int64), room)
+    for column in range(len(sent)):
+        for _ in range(int(units[column] - whole[:, column].sum())):
+            wanting = np.where(whole[:, column] < room[:, 0], ideal[:, column] - whole[:, column], -np.inf)
+            if wanting.max() == -np.inf:
+                break  # parts of nothing but the rarer value: rounding down leaves no room for the rest
+            whole[int(wanting.argmax()), column] += 1
+    of_parts: IntArray = BASE * whole
+    return of_parts
+
+
+def as_numbers(labels: IntArray) -> tuple[IntArray, int]:
+    """Labels numbered from 0 in their order, and how many there are."""
+    distinct, numbers = np.unique(labels, return_inverse=True)
+    return numbers, len(distinct)
+
+
+def members_of(numbers: IntArray, n: int) -> list[IntArray]:
+    """The places of each number from 0 to n - 1, in order."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(numbers, minlength=n))[:-1])
+
+
+def two_valued_as_sent(cells: Cells, rows: Rows) -> FloatArray:
+    """The two-valued columns (n_rows, n_two_valued) with as many rarer values in each cell as are sent of it."""
+    sent: FloatArray = np.empty(rows.has_rarer.shape)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(cells.of_row, minlength=len(cells)))])
+    for column in range(len(rows.two_valued)):
+        order = np.lexsort((~rows.has_rarer[:, column], cells.of_row))
+        own = cells.of_row[order]
+        is_rarer = np.arange(len(order)) - starts[own] < cells.rarer[own, column]
+        sent[order, column] = rows.values[is_rarer.astype(np.int64), column]
+    return sent
+
+
+class Store(Protocol):
+    """Where the cells are kept from one answer to the next."""
+
+    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+        """Keep what `change` makes of what is kept (None at first); kept when this returns, nobody between."""
+
+
+class InMemory:
+    """Cells kept as long as this object."""
+
+    def __init__(self) -> None:
+        self.cells: Cells | None = None
+
+    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+        self.cells = change(self.cells)
+        return self.cells
+
+
+class JointPartition:
+    """The partition that all answers of a site over one table make together: the one thing that answers change.
+
+    Parameters
+    ----------
+    rows : Rows
+        The table.
+    least : int
+        Rows that a cell has at least.
+    store : Store, default None
+        Where the cells are kept; None is in memory.
+    """
+
+    def __init__(self, rows: Rows, least: int, store: Store | None = None) -> None:
+        self.rows = rows
+        self.least = least
+        self.store: Store = InMemory() if store is None else store
+
+    def open(self) -> Cells:
+        """The cells as they are; from now on something was answered."""
+        return self.store.update(self._or_one)
+
+    def apart(self, labels: IntArray, least: int = 1) -> tuple[IntArray, Cells]:
+        """The labels as they may be sent, and the cells after that; `least` may ask for larger groups."""
+        allowed = labels
+
+        def change(before: Cells | None) -> Cells:
+            nonlocal allowed
+            allowed, after = refined(self._or_one(before), labels, self.rows, max(least, self.least))
+            return after
+
+        cells = self.store.update(change)
+        return allowed, cells
+
+    def _or_one(self, before: Cells | None) -> Cells:
+        return one_cell(self.rows) if before is None else before
