@@ -19,7 +19,7 @@ from time import perf_counter
 from koncord.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
 REPRODUCTION = "pip install ./reproduction"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 N_AT_ONCE = 2
@@ -39,6 +39,7 @@ ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz
 WORKS = (
     "--version",
     "demo",
+    "demo --data waveform",
     "fit koncord-demo/sites/site-1.csv koncord-demo/sites/site-2.csv --out run --estimator xmeans",
     "predict run koncord-demo/sites/site-3.csv --out labels.csv",
     "report run",
@@ -97,7 +98,7 @@ class Bare:
     def faults_of_extras(self) -> Iterator[str]:
         with ThreadPoolExecutor(N_AT_ONCE) as pool:
             for arguments, done in zip(NEEDS, pool.map(self.koncord, NEEDS), strict=True):
-                advice = f"pip install 'koncord[{NEEDS[arguments]}]'"
+                advice = f"-m pip install 'koncord[{NEEDS[arguments]}] @ file:"
                 if done.returncode != 1 or advice not in done.stderr or done.stderr.count("\n") != 1 or done.stdout:
                     yield fault(arguments, done, f"one line with {advice} and exit code 1")
 
@@ -118,6 +119,8 @@ def built(folder: Path, root: Path) -> Path:
     tree = folder / "tree"
     tree.mkdir(parents=True)
     for name in SOURCES:
+        if not (root / name).exists():  # setup.py
+            continue
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy
         copy(root / name, tree / name)
     call([*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(tree)])

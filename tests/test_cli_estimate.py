@@ -18,6 +18,7 @@ import pytest
 from pyarrow import parquet
 
 import koncord
+from koncord._installation import install_command
 from koncord._progress import reporting
 from koncord.cli import all_commands
 from koncord.cli.progress import ProgressBar
@@ -330,7 +331,8 @@ def test_a_missing_extra_is_named_before_the_work(visits, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = run("estimate", "visits.csv", "--plot", "visits.png")
     assert (code, out) == (1, "")
-    assert err == "koncord: --plot needs an optional part of koncord: pip install 'koncord[report]'.\n"
+    advice = install_command("koncord", "report")
+    assert err == f"koncord: --plot needs an optional part of koncord, 'report': {advice}\n"
 
 
 # --- what goes wrong ---

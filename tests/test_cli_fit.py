@@ -84,7 +84,13 @@ def test_json_holds_what_the_library_finds(sites, result):
 
 def test_the_folder_holds_just_what_is_documented(sites, run):
     assert run("fit", *FILES, "--out", "run")[0] == 0
-    expected = {"model.koncord", "run.json", "report.html", *(f"labels/{name}.csv" for name in sites)}
+    expected = {
+        "model.koncord",
+        "reports.koncord",
+        "run.json",
+        "report.html",
+        *(f"labels/{name}.csv" for name in sites),
+    }
     assert set(contents("run")) == expected
     assert not [path for path in Path().iterdir() if path.name.startswith(".")]
     asked = json.loads(Path("run/run.json").read_text())
@@ -118,9 +124,17 @@ def test_the_text_tells_sites_clusters_and_where_the_page_is(sites, run):
     assert out.startswith(
         "3 sites, 360 rows, 3 columns, standardized over the sites (--no-standardize to keep units)\n\nK = 3  (asm, "
     )
-    assert re.search(r"mean silhouette: 0\.8\d\d; structure: strong \(", out)
+    assert re.search(r"^Each cluster is at least \d+\.\d from its nearest; ", out, re.MULTILINE)
+    assert "strong" not in out
     assert re.search(r"^ +site +rows +local k +clusters held\n +north +120 +2 +2\n", out, re.MULTILINE)
-    assert len(re.findall(r"^ +\d +120 +33\.3% +2 +0\.8\d\d  (?:high|low) \w+$", out, re.MULTILINE)) == 3
+    assert (
+        len(
+            re.findall(
+                r"^ +\d +120 +33\.3% +2 +\d+\.\d from \d +(?:1\.00|0\.\d\d)  (?:high|low) \w+$", out, re.MULTILINE
+            )
+        )
+        == 3
+    )
     assert "run/report.html" in out
 
 
@@ -224,7 +238,7 @@ def test_one_cluster_has_no_runner_up_and_no_silhouette(sites, result, blobs):
     assert (found["n_clusters"], found["silhouette"]) == (1, None)
     row = labels_of("run/labels/east.csv")[0]
     assert (row["cluster"], row["runner_up"], row["runner_up_distance"]) == ("0", "", "")
-    assert "There is no silhouette to judge by: there is one cluster" in Path("run/report.html").read_text()
+    assert "does not tell how sure its clusters are" in Path("run/report.html").read_text()
     labels = result("predict", "run", "east.csv")
     assert labels["runner_ups"] is None
 
@@ -400,6 +414,59 @@ def test_a_new_site_is_matched_by_column_name_whatever_else_it_holds(sites, run,
     assert result("predict", "run", "two.npz", "--array", "B")["labels"] == expected
 
 
+def test_labels_by_a_nested_answer_and_outliers(sites, run, result):
+    assert run("fit", *FILES, "--out", "run")[0] == 0
+    model = koncord.GlobalModel.load("run/model.koncord")
+    two = result("predict", "run", FILES[0], "--clusters", "2")
+    assert two["n_clusters"] == 2
+    assert set(two["labels"]) <= {0, 1}
+    rows = np.loadtxt(FILES[0], delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(two["labels"], model.at(2).predict(rows))
+    out = result("predict", "run", FILES[0], "--outliers", "0.9")
+    np.testing.assert_array_equal(out["labels"], model.predict(rows, outliers=True, quantile=0.9))
+    assert out["outliers"] == out["labels"].count(-1) > 0
+    assert sum(out["counts"]) + out["outliers"] == out["rows"]
+    assert result("predict", "run", FILES[0], "--outliers")["outliers"] <= out["outliers"]
+    code, _, err = run("predict", "run", FILES[0], "--clusters", "99")
+    assert code == 2
+    assert f"--clusters must be a number of clusters that the model has, 1 to {model.available[-1]}; got 99" in err
+    assert run("predict", "run", FILES[0], "--outliers", "1.5")[0] == 2
+
+
+def test_a_forgotten_site_is_gone_from_the_run(sites, run, result):
+    assert run("fit", *FILES, "--out", "run")[0] == 0
+    assert Path("run/reports.koncord").stat().st_mode & 0o777 == 0o600
+    code, out, err = run("forget", "west", "--run", "run")
+    assert (code, err) == (0, "")
+    assert "2 sites" in out
+    assert "forgotten: west; nobody was asked again" in out
+    model = koncord.GlobalModel.load("run/model.koncord")
+    assert model.sites == ("north", "south")
+    assert not Path("run/labels").exists()
+    assert "lock" not in contents("run")
+    for file in ("run/model.koncord", "run/reports.koncord"):
+        assert b"west" not in Path(file).read_bytes()
+    assert "west" not in list(json.loads(Path("run/run.json").read_text())["files"])
+    assert "those of the micro-clusters that each site sent" in Path("run/report.html").read_text()
+    labels = result("predict", "run", "west.csv")["labels"]
+    assert labels == model.predict(sites["west"]).tolist()
+    code, _, err = run("forget", "west", "--run", "run")
+    assert (code, err) == (2, "koncord: SITE must be one of this run, north, south; got 'west'.\n")
+    found = result("forget", "south", "--run", "run")
+    assert found["forgotten"] == ["west", "south"]
+    assert list(found["sites"]) == ["north"]
+    assert run("forget", "north", "--run", "run")[0] == 2  # the only one
+
+
+def test_forget_needs_reports(sites, run):
+    assert run("fit", *FILES, "--out", "run", "--aggregator", "fedgem", "--upsilon", "1")[0] == 0
+    assert not Path("run/reports.koncord").exists()
+    code, _, err = run("forget", "west", "--run", "run")
+    assert code == 1
+    assert "kept no reports of its sites" in err
+    assert run("forget", "west", "--run", "nowhere")[0] == 2
+
+
 def test_arrays_without_names_are_fitted_and_predicted_by_place(sites, result):
     for name, X in sites.items():
         np.save(f"{name}.npy", X)
@@ -506,28 +573,61 @@ def test_bad_calls_are_refused_before_the_work(sites, run, monkeypatch):
 # --- demo ---
 
 
-def test_the_demo_finds_clusters_in_seconds_and_can_be_run_again(result, run, tmp_path, monkeypatch):
+CONTRACT = {"n_clusters", "true_clusters", "ari", "local_counts", "report"}
+
+
+def test_the_demo_finds_the_species_in_seconds_and_can_be_run_again(result, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     began = time.perf_counter()
     found = result("demo")
     assert time.perf_counter() - began < 60
-    assert found["true_clusters"] == 3
-    assert found["true_local_counts"] == [2] * 5
-    assert found["n_clusters"] == 3
-    assert 0.4 < found["ari"] < 0.7
-    assert len(found["local_counts"]) == 5
+    assert found.keys() >= CONTRACT
+    assert (found["data"], found["true_clusters"], found["true_local_counts"]) == ("penguins", 3, [2, 2, 1])
+    assert len(found["local_counts"]) == 3
+    species = found["classes"][0]
+    in_own = sum(max(row) for row in species["counts"])
+    assert in_own >= 0.97 * 342  # every cluster is one species
+    assert set(species["classes"]) == {"Adelie", "Chinstrap", "Gentoo"}
     assert found["report"] == "koncord-demo/report.html"
+    assert set(found["sent_bytes"]) == {"Biscoe", "Dream", "Torgersen"}
+    assert 0 < sum(found["sent_bytes"].values()) < 15_000  # less than the file itself
     page = Path(found["report"]).read_text()
     assert "Against the known classes" in page
-    assert f"<strong>{found['ari']:.3f}</strong>" in page
+    assert f"cluster against class is {found['ari']:.3f}" in page
     labels = contents("koncord-demo/labels")
     code, out, _ = run("demo")
     assert code == 0
-    assert f"adjusted Rand index on the held-out rows: {found['ari']:.3f}" in out
+    assert f"cluster against class is {found['ari']:.3f}" in out
+    assert f"{found['sent_bytes']['Dream']:,}" in out
     assert contents("koncord-demo/labels") == labels
-    again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 42)
+    again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 0)
     assert again["n_clusters"] == found["n_clusters"]
     assert contents("run/labels") == labels
+
+
+def test_the_demo_on_waveform_is_that_of_the_paper(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = result("demo", "--data", "waveform")
+    assert (found["n_clusters"], found["true_clusters"], found["true_local_counts"]) == (3, 3, [2] * 5)
+    assert 0.4 < found["ari"] < 0.7
+    assert 0.2 < found["pooled_kmeans_ari"] < 0.3
+    again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 42)
+    assert contents("run/labels") == contents("koncord-demo/labels")
+    assert again["n_clusters"] == 3
+
+
+def test_the_demo_of_pumps_finds_the_rare_faults(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = result("demo", "--data", "plant")
+    assert (found["true_clusters"], found["true_local_counts"]) == (5, [3, 3, 4, 3])
+    assert found["ari"] > 0.9 > 0.5 > found["pooled_kmeans_ari"]
+
+
+def test_the_demo_takes_no_other_data(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("demo", "--data", "iris")
+    assert code == 2
+    assert "invalid choice: 'iris'" in err
 
 
 def test_the_demo_does_not_replace_what_it_did_not_write(run, tmp_path, monkeypatch):

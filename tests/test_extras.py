@@ -11,6 +11,7 @@ import pytest
 
 import koncord
 from koncord._extras import MODULES
+from koncord._installation import install_command
 from koncord.cli.installed import ELSEWHERE as ELSEWHERE_COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +63,9 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(arguments,
     done = bare(folder, arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("koncord: ")
-    assert done.stderr.endswith(f" needs an optional part of koncord: pip install 'koncord[{NEEDS[arguments]}]'.\n")
+    extra = NEEDS[arguments]
+    assert f" needs an optional part of koncord, '{extra}': " in done.stderr
+    assert done.stderr.endswith(f"{install_command('koncord', extra)}\n")
     assert done.stderr.count("\n") == 1
 
 

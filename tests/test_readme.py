@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -33,6 +34,8 @@ def test_every_name_in_the_readme_exists():
 
 def test_every_link_leads_somewhere():
     for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if target.startswith("https://"):
+            continue
         assert (Path(__file__).parent.parent / target).exists(), target
 
 
@@ -43,11 +46,14 @@ def test_every_make_target_in_the_readme_is_in_the_makefile():
             assert re.search(rf"^{target}\b.*:|^[a-z0-9 -]*\b{target}\b.*:", makefile, re.MULTILINE), target
 
 
+VERDICTS = ("agrees", "differs", "too few runs", "not comparable", "not run")
+
+
 def verdicts():
-    """How many claims of the paper agree, differ, are not comparable and were not run, and how many there are."""
+    """How many claims agree, differ, rest on too few runs, are not comparable, were not run; how many there are."""
     with (ROOT / "docs" / "reproduction" / "claims.csv").open(encoding="utf-8", newline="") as file:
         counts = Counter(row["verdict"] for row in csv.DictReader(file))
-    return [counts[verdict] for verdict in ("agrees", "differs", "not comparable", "not run")] + [counts.total()]
+    return [counts[verdict] for verdict in VERDICTS] + [counts.total()]
 
 
 def test_what_is_said_of_the_papers_claims_is_what_the_verdicts_are():
@@ -57,8 +63,8 @@ def test_what_is_said_of_the_papers_claims_is_what_the_verdicts_are():
     agrees, differs, too_few, not_comparable, not_run, every = verdicts()
     sentence = (
         f"Of the {every} numbers and sentences of the paper, {agrees} agree with ours and {differs} differ; "
-        f"{too_few} rest on too few runs, {not_comparable} are not comparable (other data, another embedding, another machine) and {not_run} "
-        "were not run"
+        f"{too_few} rest on too few runs, {not_comparable} are not comparable (other data, another embedding, another "
+        f"machine) and {not_run} were not run"
     )
     assert sentence in " ".join(README.split())
     assert "in full" not in README
@@ -97,3 +103,35 @@ def test_the_next_command_of_the_demo_can_be_typed_as_it_is_shown(tmp_path):
     done = subprocess.run([koncord, "demo"], cwd=tmp_path, env=bare, capture_output=True, text=True, check=True)
     (command,) = re.findall(r"^next: +(\S+) fit ", done.stdout, re.MULTILINE)
     assert Path(command) == koncord
+
+
+def test_the_readme_is_short_and_has_a_picture():
+    assert len(README.splitlines()) < 150
+    assert "![" in README
+
+
+def test_the_description_on_the_package_index_has_no_address_that_leads_nowhere_there():
+    description = runpy.run_path(str(ROOT / "setup.py"))["description"](README)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", description)
+    links = re.findall(r"(?<!!)\[[^\]]*\]\(([^)]*)\)", description)
+    assert pictures
+    assert links
+    assert all(address.startswith("https://raw.githubusercontent.com/") for address in pictures)
+    assert all(address.startswith("https://") for address in links)
+    assert any(address.startswith(f"{project['urls']['Source']}/blob/main/docs/") for address in links)
+
+
+def test_the_comparison_is_the_same_here_and_where_its_sources_are():
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    tables = [
+        re.findall(
+            r"^\| ?(?:\| koncord|clusters rows|global K|local K|rules|differential|secure|site or).*$", text, re.M
+        )
+        for text in (README, page)
+    ]
+    assert len(tables[0]) == 8
+    assert tables[0] == tables[1]
+    heads = [head.strip() for head in tables[0][0].strip("| ").split("|")]
+    for head in heads[1:]:
+        assert f"\n{head} (" in page, f"where is {head} from?"

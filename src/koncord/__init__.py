@@ -13,6 +13,7 @@ from koncord.estimate.registry import ESTIMATORS
 if TYPE_CHECKING:  # for type checkers, which cannot read a registry
     from koncord import data as data
     from koncord import theory as theory
+    from koncord._bar import progress as progress
     from koncord.aggregate.afcl import AFCL as AFCL
     from koncord.aggregate.consensus import Consensus as Consensus
     from koncord.aggregate.fedgem import FedGEM as FedGEM
@@ -30,9 +31,10 @@ if TYPE_CHECKING:  # for type checkers, which cannot read a registry
     from koncord.estimate.known import KnownCounts as KnownCounts
     from koncord.estimate.search import LabelFreeSearch as LabelFreeSearch
     from koncord.estimate.xmeans import XMeans as XMeans
+    from koncord.fitting import fit as fit
     from koncord.model.globalmodel import GlobalModel as GlobalModel
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOME = {
     "DPGMM": "koncord.estimate.dpgmm",
@@ -44,6 +46,8 @@ _HOME = {
     "check_aggregator": "koncord.checks.aggregators",
     "check_local_estimator": "koncord.checks.estimators",
     "data": "koncord.data",
+    "fit": "koncord.fitting",
+    "progress": "koncord._bar",
     "theory": "koncord.theory",
 }
 _HOME |= {

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -25,11 +26,15 @@ from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
 from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
-from koncord.session.federation import SERVER, run
+from koncord.session import growing
+from koncord.session.federation import SERVER, RunResult, run
 from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
-from koncord.types import IntArray
+from koncord.types import FloatArray, IntArray
+
+# Columns are said to be in other units where their spreads differ by more than this.
+UNEQUAL = 100.0
 
 
 class FederatedClustering(BaseEstimator):  # type: ignore[misc]
@@ -95,6 +100,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         To predict, save and share.
     record_ : RunRecord
         How the model was found: what was asked, when, how long it took, what left the sites.
+    result_ : RunResult
+        Model, record and, for a method that asks every site once, what the sites sent: `forget` and `add` need it.
     ledger_ : list of Departure
         Every message that left a site, with its size. Also `departures_`.
 
@@ -189,22 +196,94 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             files="in memory",
             labels_in_memory=True,
         )
-        self.model_ = result.model
-        self.record_ = result.record
-        self.ledger_ = self.departures_ = list(result.ledger)
+        if self.standardize is False and self.privacy is None:
+            warn_of_units([result.model.rows(table) for table in tables.values()], result.model.columns)
+        self._take(result)
         self.sites_ = list(tables)
-        self.n_features_in_ = len(self.model_.plan.inputs)
         if any(names_in(table) for table in named.values()):
             self.feature_names_in_ = np.array(self.model_.plan.inputs, dtype=object)
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
-        self.n_clusters_ = self.model_.n_clusters
-        self.cluster_centers_ = self.model_.centers_original
         self.labels_ = [
             indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
         ]
-        sent = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [own_count(link.sites[name], sent) for name in self.sites_]
+        told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
+        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
+        return self
+
+    def _take(self, result: RunResult) -> None:
+        """Have the attributes that follow from the result of a run."""
+        self.result_ = result
+        self.model_ = result.model
+        self.record_ = result.record
+        self.ledger_ = self.departures_ = list(result.ledger)
+        self.n_features_in_ = len(self.model_.plan.inputs)
+        self.n_clusters_ = self.model_.n_clusters
+        self.cluster_centers_ = self.model_.centers_original
+
+    def forget(self, site: str) -> Self:
+        """Have the model that the other sites give, from what they sent: nobody is asked again.
+
+        It is, to the bit, the model of a run without the site on the scale that was agreed on, which stays (see
+        docs/security.md). Labels of rows are not known any more: `predict` gives them for a table.
+
+        Parameters
+        ----------
+        site : str
+            Name of a site that took part.
+
+        Returns
+        -------
+        FederatedClustering
+            The object itself, without `labels_`.
+        """
+        check_is_fitted(self)
+        at = self.sites_.index(site) if site in self.sites_ else None
+        self._take(growing.without(self.result_, site))
+        if at is not None:
+            del self.sites_[at], self.local_counts_[at]
+        if hasattr(self, "labels_"):
+            del self.labels_
+        return self
+
+    def add(self, site: str, table: Any) -> Self:
+        """Have the model that one more site gives with the others, which are not asked again.
+
+        It is, to the bit, the model of a run with the site on the scale that was agreed on before it came. Labels of
+        rows are not known any more: `predict` gives them for a table.
+
+        Parameters
+        ----------
+        site : str
+            Name of the site, of none that took part.
+        table : table (n_samples, n_features)
+            Its rows.
+
+        Returns
+        -------
+        FederatedClustering
+            The object itself, without `labels_`.
+        """
+        check_is_fitted(self)
+        named = named_clients({site: table})
+        if site in self.sites_:
+            raise ValueError(f"'site' of FederatedClustering.add must be new; {site!r} took part.")
+        estimator = ASM() if self.estimator is None else self.estimator
+        aggregator = Consensus() if self.aggregator is None else self.aggregator
+        policy = SitePolicy(min_report=self.min_report, budget=self.privacy)
+        tables = {name: as_table(name, each, self.categories) for name, each in named.items()}
+        link = in_process(
+            {name: (each.X, each.columns) for name, each in tables.items()},
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels={name: each.levels for name, each in tables.items()},
+        )
+        self._take(growing.with_late(self.result_, link, file="in memory"))
+        self.sites_.append(site)
+        self.local_counts_.append(own_count(link.sites[site], {}))
+        if hasattr(self, "labels_"):
+            del self.labels_
         return self
 
     def fit_predict(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> list[Any]:
@@ -279,6 +358,22 @@ def own_count(site: Site, sent: Mapping[str, int]) -> int:
     return sent.get(site.name, 0) if site.estimate is None else site.estimate.n_components
 
 
+def warn_of_units(tables: Sequence[FloatArray], columns: Sequence[str]) -> None:
+    """Warn where one column is so much wider than another that it decides alone what is near."""
+    widths = np.mean([table.std(axis=0) for table in tables], axis=0)
+    narrow = np.where(widths > 0, widths, np.inf)
+    least, most = int(narrow.argmin()), int(widths.argmax())
+    ratio = widths[most] / narrow[least]
+    if ratio > UNEQUAL:
+        warnings.warn(
+            f"Column {columns[most]!r} varies {ratio:,.0f} times as much as column {columns[least]!r}, so it decides "
+            "nearly alone which rows are near each other. FederatedClustering(standardize=True) gives all columns "
+            "one scale, as koncord.fit does.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     """The table of every site; clients without a name are called site-1, site-2, ... in their order."""
     if isinstance(clients, Mapping):
@@ -293,6 +388,12 @@ def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         )
     if not named:
         raise ValueError("'clients' of FederatedClustering must hold at least one site; got none.")
+    for name, table in named.items():
+        if isinstance(table, str | os.PathLike):
+            raise TypeError(
+                f"'clients' of FederatedClustering must hold tables; that of site {name!r} is the name of a file, "
+                f"'{table}'. koncord.fit reads files: koncord.fit(['{table}', ...])."
+            )
     if SERVER in named:
         raise ValueError("'clients' of FederatedClustering must have names that are not empty.")
     hidden = [name for name in named if not is_showable(name)]

@@ -10,7 +10,8 @@ KoncordError
 │   ├── BadReply           a reply that is not what its site was asked for
 │   ├── UnknownMethod      a method that a site does not know, or with arguments it does not take
 │   └── NotAllowed         a method, a run or a question beyond what the owner of a site allows
-│       └── BudgetSpent    a question that a site's privacy budget has nothing left for
+│       ├── BudgetSpent    a question that a site's privacy budget has nothing left for
+│       └── ConsentRefused a run that the owner of a site, or the owner's rules, refused
 ├── ColumnsDiffer          sites whose tables do not have the same columns
 ├── TooFewSites            fewer sites answered than the run needs; it can be resumed
 ├── CheckpointError        a file of a run that cannot be gone on from
@@ -25,6 +26,8 @@ few sentences that are the same whatever its rows are.
 
 from collections.abc import Mapping
 from typing import ClassVar
+
+from koncord._installation import install_command
 
 NO_ANSWER = "could not compute an answer; its own ledger says why."
 
@@ -55,7 +58,9 @@ class MissingExtra(KoncordError):
     """Something needs an optional dependency that is not installed."""
 
     def __init__(self, what: str, extra: str, distribution: str = "koncord") -> None:
-        super().__init__(f"{what} needs an optional part of {distribution}: pip install '{distribution}[{extra}]'.")
+        super().__init__(
+            f"{what} needs an optional part of {distribution}, '{extra}': {install_command(distribution, extra)}"
+        )
 
 
 class MessageError(KoncordError):
@@ -88,6 +93,12 @@ class BudgetSpent(NotAllowed):
     """A site was asked for more than its privacy budget was divided over."""
 
     outside = "has nothing left of its privacy budget for this question."
+
+
+class ConsentRefused(NotAllowed):
+    """A site was asked to take part in a run that its owner refused."""
+
+    outside = "takes no part in this run: its owner refused."
 
 
 class ColumnsDiffer(KoncordError):

@@ -33,17 +33,16 @@ from koncord.aggregate.consensus.choosing import (
     times_chance,
 )
 from koncord.aggregate.consensus.microclusters import (
-    MOST_MICRO_CLUSTERS,
     N_AXES,
     MicroClusters,
-    best_cut,
     micro_clusters_of,
     stacked,
 )
-from koncord.aggregate.consensus.mixture import fit_gaussians
+from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.assign import nearest
+from koncord.kernels.cutting import MOST_GROUPS, best_cut
 from koncord.protocol.setup import Prepare
 from koncord.protocol.wire import pack, unpack
 from koncord.session.site import Site
@@ -102,15 +101,8 @@ class Chosen(Consensus):
     """Chooses as many clusters as there are micro-clusters."""
 
     def _choose(self, micro, rows, rng):
-        return Choice(
-            labels=np.arange(len(micro)),
-            chosen=candidate(len(micro), 0.5, 0.5),
-            runner_up=None,
-            candidates=(),
-            separation_by_chance=0.0,
-            gap_by_chance=0.0,
-            scales=np.ones(micro.means.shape[1]),
-        )
+        made = super()._choose(micro, rows, rng)
+        return replace(made, labels=np.arange(len(micro)), chosen=candidate(len(micro), 0.5, 0.5))
 
 
 def refined_from(aggregator, X, centers):
@@ -176,7 +168,7 @@ def test_micro_clusters_do_not_depend_on_the_order_of_the_rows_but_for_their_own
 def test_the_micro_clusters_of_a_client_are_bounded_however_many_rows_it_has():
     X = np.random.default_rng(0).normal(size=(20_000, 2))
     micro = micro_clusters_of(X, 20)
-    assert 150 < len(micro) <= MOST_MICRO_CLUSTERS
+    assert 150 < len(micro) <= MOST_GROUPS
     assert micro.counts.sum() == 20_000
 
 
@@ -308,6 +300,7 @@ def overlapping(n_sites=12, apart=2.0, seed=0):
         separation_by_chance=0.0,
         gap_by_chance=0.0,
         scales=np.ones(3),
+        look=None,
     )
     return micro, owners, choice
 
@@ -688,7 +681,7 @@ def test_a_mixture_of_single_rows_is_that_of_plain_em():
     X = np.concatenate([rng.normal(0, 1, (150, 2)) @ [[2, 1], [0, 1]], rng.normal(5, 1, (150, 2))])
     labels = np.repeat([0, 1], 150)
     micro = replace(single_rows(X), spread=np.zeros(2), axes=np.zeros((1, 2)))
-    fitted, _ = fit_gaussians([micro], labels, np.ones(2))
+    fitted, _ = fit_gaussians(parts_of([micro], np.ones(2)), labels)
     means, covariances, weights = plain_em(X, labels)
     np.testing.assert_allclose(fitted.centers, means, atol=1e-3)
     np.testing.assert_allclose(fitted.weights, weights, atol=1e-3)

@@ -458,7 +458,7 @@ def test_rounds_are_those_of_the_aggregator_unless_the_budget_says():
 
 def test_without_opendp_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opendp", None)
-    with pytest.raises(MissingExtra, match=r"koncord\[privacy\]"):
+    with pytest.raises(MissingExtra, match=r"\[privacy\]"):
         Budget(epsilon=1.0, delta=1e-5, bound=1.0)
 
 

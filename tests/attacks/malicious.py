@@ -69,7 +69,7 @@ class Malicious:
             packed.append(pack(message, round_=0 if is_setup else self.round_))
         self.n_asked += len(messages)
         try:
-            replies, _ = answer(self.place.folder, self.run, self.exchange, self.method, packed)
+            replies, *_ = answer(self.place.folder, self.run, self.exchange, self.method, packed)
         except (KoncordError, ValueError, TypeError, KeyError) as error:
             self.n_refused += len(messages)
             self.n_in_vain += 1

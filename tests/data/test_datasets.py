@@ -27,7 +27,7 @@ def test_what_koncord_exports_are_the_functions():
 
     assert koncord.data.load is load
     assert koncord.data.partition is koncord.data.partitions.partition
-    assert koncord.data.__all__ == dir(koncord.data) == ["load", "partition"]
+    assert koncord.data.__all__ == dir(koncord.data) == ["demonstration", "load", "partition"]
     with pytest.raises(AttributeError, match="no attribute 'loads'"):
         _ = koncord.data.loads
 

@@ -132,7 +132,7 @@ def test_booleans_are_zero_and_one(write):
 def test_parquet_numbers_of_every_kind_become_floats(write):
     columns = {
         "int": pa.array([1, 2], pa.int8()),
-        "half": pa.array([1.5, 2.5], pa.float16()),
+        "half": pa.array(np.array([1.5, 2.5], np.float16)),
         "decimal": pa.array([1.5, 2.5]).cast(pa.decimal128(5, 2)),
         "category": pa.array([1, 2]).dictionary_encode(),
         "large": pa.array([2**63, 1], pa.uint64()),

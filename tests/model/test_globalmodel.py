@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
+from scipy.spatial.distance import mahalanobis
+from scipy.stats import chi2
 
 from koncord import FederatedClustering, GlobalModel
 from koncord.aggregate.diagnostics import Diagnostics, KChoice, UpsilonChoice
 from koncord.errors import ModelFileError
+from koncord.kernels.gaussians import Gaussians
 from koncord.model.facts import Promise, SessionFacts
 from koncord.protocol.departures import Absence
 
@@ -134,6 +137,60 @@ def test_a_missing_file_is_named(tmp_path):
 def test_rows_that_do_not_fit_are_refused(model, X):
     with pytest.raises(ValueError, match="'X' for this GlobalModel"):
         model.predict(X)
+
+
+# --- outliers and distances in the metric of a cluster ---
+
+
+def shaped(model):
+    covariances = np.array([[[1.0, 0.5], [0.5, 2.0]], [[0.25, 0.0], [0.0, 4.0]]])
+    shapes = Gaussians(centers=model.centers, axes=np.eye(2), covariances=covariances, weights=model.weights)
+    return replace(model, gaussians=shapes)
+
+
+def test_distances_are_in_the_metric_of_each_cluster(model):
+    model = shaped(model)
+    X = np.random.default_rng(0).normal([10, 22], [3, 5], (50, 2))
+    plain = [
+        [mahalanobis(row, center, np.linalg.inv(covariance)) for center, covariance in zip(*each, strict=True)]
+        for row in model.scaled(X)
+        for each in [(model.centers, model.gaussians.covariances)]
+    ]
+    np.testing.assert_allclose(model.distances(X), plain)
+
+
+def test_distances_without_shapes_are_those_to_the_centers(model):
+    np.testing.assert_allclose(model.distances([[10, 20], [12, 28]]), [[0, 5**0.5], [5**0.5, 0]])
+
+
+@pytest.mark.parametrize("quantile", [0.9, 0.99, 0.999])
+def test_the_stated_share_of_the_rows_of_a_gaussian_are_outliers(model, quantile):
+    model = shaped(model)
+    covariances = model.gaussians.covariances[:1]
+    one = replace(model.gaussians, centers=model.centers[:1], covariances=covariances, weights=np.ones(1))
+    alone = replace(model, centers=model.centers[:1], weights=np.ones(1), gaussians=one, groups={}, excluded={})
+    rng = np.random.default_rng(1)
+    X = rng.multivariate_normal([0, 0], one.covariances[0], 100_000) * model.scales + model.means
+    is_out = alone.outliers(X, quantile=quantile)
+    assert is_out.mean() == pytest.approx(1 - quantile, rel=0.25)
+    np.testing.assert_array_equal(alone.predict(X, outliers=True, quantile=quantile) == -1, is_out)
+    reach = chi2.ppf(quantile, 2) ** 0.5
+    np.testing.assert_array_equal(is_out, alone.distances(X)[:, 0] > reach)
+
+
+def test_outliers_are_beyond_the_cluster_that_a_row_was_given_to(model):
+    model = shaped(model)
+    X = np.array([[10.0, 20.0], [60.0, 20.0], [12.0, 28.0]])
+    np.testing.assert_array_equal(model.predict(X, outliers=True), [0, -1, 1])
+    np.testing.assert_array_equal(model.predict(X), [0, 0, 1])
+
+
+def test_outliers_need_shapes_and_a_quantile(model):
+    with pytest.raises(ValueError, match="has centers only"):
+        model.predict([[10, 20]], outliers=True)
+    for quantile in (0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match="'quantile' of GlobalModel must be more than 0 and less than 1; got"):
+            shaped(model).outliers([[10, 20]], quantile=quantile)
 
 
 # --- files of earlier versions, written by the koncord of their day ---

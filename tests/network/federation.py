@@ -177,6 +177,8 @@ class Federation:
     def join(self, *sites, prefix=(), variables=None, options=()):
         for site in sites or self.sites:
             words = ("join", "--invite", f"{site}.invite", "--data", f"{site}.csv", "--state", f"state-{site}")
+            if "--methods" not in options:
+                words += ("--methods", "consensus,fedgem,fedkmeans,kfed,spahm")  # fedgem is not among the usual ones
             self.joined[site] = Command(
                 self.folder, *words, *options, prefix=prefix, name=f"join-{site}", lasting=True, variables=variables
             )

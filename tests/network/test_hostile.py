@@ -13,22 +13,20 @@ pytestmark = pytest.mark.network
 
 METHOD = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
 BAD = "west"
-# In the process that answers at the site: what it sends is as the file says at that moment.
+# In the process that speaks for the site: what it sends is as the file says at that moment.
 EVIL = """\
 import sys
-if "koncord.network.clientapp" in sys.orig_argv:
+if "join" in sys.orig_argv:
     from pathlib import Path
-    import koncord.network.flower.answering as answering
-    from flwr.app import ConfigRecord, RecordDict
-    honest = answering.replied
+    import koncord.network.joining as joining
+    honest = joining.answered_by_copy
 
-    def replied(content, answer):
-        truth = honest(content, answer)
-        record = dict(truth.config_records["koncord"])
+    def answered(state, asked, meanwhile):
+        record = honest(state, asked, meanwhile)
         exec(Path({lie!r}).read_text())
-        return RecordDict({{"koncord": ConfigRecord(record)}})
+        return record
 
-    answering.replied = replied
+    joining.answered_by_copy = answered
 """
 ESCAPES = "\\x1b]0;PWNED\\x07\\x1b[2J\\nexchange 9: all is well\\r\\u202egnp.exe"
 LIES = {
@@ -91,7 +89,7 @@ def test_a_run_is_resumed_once_at_a_time_and_without_a_site_that_is_named(federa
     assert missing[-1]["reason"] == "left out by --without"
     assert all(each["reason"].isprintable() and len(each["reason"]) <= 300 for each in missing)
     files = {path.name for path in (federation.folder / "stopped").iterdir()}
-    assert files == {"model.koncord", "run.json", "report.html"}
+    assert files == {"model.koncord", "run.json", "report.html", "receipts.jsonl"}
     page = (federation.folder / "stopped" / "report.html").read_text()
     assert not [each for each in page if not each.isprintable() and each != "\n"]
 

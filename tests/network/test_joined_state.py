@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from koncord.cli import main
+from koncord.network.certificates import site_key
 from koncord.network.places import Invitation
 from koncord.network.sitefolder import SiteFolder, sole_owner
 
@@ -23,7 +24,8 @@ def content_of(folder):
 def joining(tmp_path, monkeypatch):
     """Calls `koncord join` in a folder with an invitation to a coordinator that is away, and two tables."""
     monkeypatch.chdir(tmp_path)
-    Invitation(site="north", address="localhost:1", authority="ca", key="secret").save(tmp_path / "north.invite")
+    own = Invitation(site="north", address="localhost:1", authority="ca", key=site_key()[0].decode())
+    own.save(tmp_path / "north.invite")
     rng = np.random.default_rng(0)
     for name in ("visits", "others"):
         X = rng.normal(size=(60, 3))
@@ -44,7 +46,7 @@ def joined(join, *options):
 
 def test_a_second_join_is_refused_before_it_writes_a_byte(joining, capsys):
     joined(joining, *STRONG)
-    other = Invitation(site="north", address="localhost:2", authority="another", key="other")
+    other = Invitation(site="north", address="localhost:2", authority="another", key=site_key()[0].decode())
     with sole_owner(Path("state")):
         before = content_of(Path("state"))
         other.save(Path("north.invite").absolute().with_name("other.invite"))

@@ -20,7 +20,7 @@ from koncord.errors import KoncordError
 from koncord.network.certificates import certificate, site_key, write_authority
 from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.flower.programs import QUIET, environment
-from koncord.network.places import Coordinator, Invitation, check_host, check_port, check_site_name
+from koncord.network.places import Coordinator, Invitation, RegisteredSite, check_host, check_port, check_site_name
 from koncord.network.processes import Program, start_time, wait_until
 from koncord.network.proxy import nginx, write_config
 from koncord.network.serving import free_port
@@ -92,7 +92,7 @@ def test_an_invitation_is_private_and_comes_back_whole(tmp_path):
 def test_a_coordinator_keeps_its_settings_and_its_sites(tmp_path):
     place = Coordinator(folder=tmp_path / "c", hosts=("::1", "b"), listen="*", port=1, internal_port=2)
     place.create()
-    place.add_site("north", 2**63 + 1)
+    place.write_site(RegisteredSite(name="north", node=2**63 + 1))
     assert Coordinator.load(tmp_path / "c") == place
     assert place.sites() == {"north": 2**63 + 1}
     assert place.address == "[::1]:1"
@@ -168,7 +168,13 @@ def test_nginx_accepts_the_configuration(tmp_path):
         pytest.skip(str(error))
     write_authority(tmp_path, ["localhost"])
     config = write_config(
-        tmp_path / "n", listen="*", port=20443, internal_port=20444, certificates=tmp_path, log=tmp_path / "log"
+        tmp_path / "n",
+        listen="*",
+        port=20443,
+        internal_port=20444,
+        certificates=tmp_path,
+        internal=tmp_path,
+        log=tmp_path / "log",
     )
     done = subprocess.run(
         [program, "-t", "-p", str(config.parent), "-c", str(config)], capture_output=True, check=False

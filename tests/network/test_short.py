@@ -104,12 +104,15 @@ def test_the_model_is_that_of_one_process_to_the_last_bit(finished):
     assert "the folder of the run holds one file of labels" not in page
 
 
-def test_a_finished_run_keeps_no_messages_and_cannot_be_resumed(finished):
+def test_a_finished_run_keeps_its_reports_privately_and_cannot_be_resumed(finished):
     federation, _, _ = finished
+    assert (federation.folder / "short" / "reports.koncord").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in (federation.folder / "short").iterdir()} == {
         "model.koncord",
+        "reports.koncord",
         "run.json",
         "report.html",
+        "receipts.jsonl",
     }
     told = koncord(federation.folder, "run", "--folder", "coordinator", "--out", "short", "--resume", code=1)
     assert "is finished; there is nothing to resume" in told
@@ -262,7 +265,7 @@ def refused(federation, tmp_path, variables=None, **changes):
 
 
 def test_an_unregistered_key_is_refused(federation, tmp_path):
-    assert "it does not know the key of the invitation" in refused(federation, tmp_path, key=site_key()[0].decode())
+    assert "it does not know this site's key" in refused(federation, tmp_path, key=site_key()[0].decode())
 
 
 def test_a_server_of_another_authority_is_refused(federation, tmp_path):
@@ -275,7 +278,7 @@ WRONG_CLOCK = """\
 import datetime, sys, time
 right = time.time
 time.time = lambda: right() + {seconds}
-if any("flower-supernode" in word for word in sys.orig_argv):
+if "join" in sys.orig_argv:
     import flwr.supercore.date
     flwr.supercore.date.now = lambda: datetime.datetime.fromtimestamp(time.time(), datetime.UTC)
 """
@@ -384,9 +387,16 @@ def test_a_run_goes_on_without_a_site_that_is_killed(federation):
 
 RUBBISH = """\
 import sys
-if "koncord.network.clientapp" in sys.orig_argv:
+if "join" in sys.orig_argv:
     from koncord.network import sitefolder
-    sitefolder.answer = lambda folder, run, exchange, method, messages: ([b"\\xff" * 99] * len(messages), [])
+    from koncord.network.sitefolder import SiteFolder, answer
+    from koncord.protocol.chain import receipt_for
+    def rubbish(folder, run, exchange, method, messages):
+        place, sent = SiteFolder.load(folder), [b"\\xff" * 99] * len(messages)
+        answer(folder, run, exchange, method, messages)
+        receipt = receipt_for(place.ledger, sent, place.signer(), site=place.name, run=run, exchange=exchange)
+        return sitefolder.Reply(sent, [], receipt.as_text())
+    sitefolder.answer = rubbish
 """
 
 

@@ -88,7 +88,7 @@ def test_there_is_one_line_for_each_message_that_left_and_no_message_holds_a_row
     model, traffic = recorded_run(clone(AGGREGATORS[name]), tmp_path, X, estimator=ASM(min_mass=5))
     for site, messages in traffic.items():
         entries = read_ledger(ledger_file(tmp_path, site))
-        assert [entry.sha256 for entry in entries] == [hashlib.sha256(each).hexdigest()[:16] for each in messages]
+        assert [entry.sha256 for entry in entries] == [hashlib.sha256(each).hexdigest() for each in messages]
         assert [entry.n_bytes for entry in entries] == [len(each) for each in messages]
         assert {(entry.run, entry.site) for entry in entries} == {("r1", site)}
         assert entries[0].message == "setup.Moments"

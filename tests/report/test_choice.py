@@ -5,7 +5,7 @@ import pytest
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.diagnostics import KCandidate, KChoice
-from koncord.report.choice import best_by_k, candidates, choice, figure, summary
+from koncord.report.choice import best_by_k, candidates, captions, choice, figure, summary
 
 
 def told(k, separation, gap, hierarchy="ward"):
@@ -43,12 +43,11 @@ def test_the_figure_marks_both_in_both_panels_and_no_point_leaves_its_frame():
 
 
 def test_the_table_is_short_and_holds_the_chosen_k_and_the_runner_up():
-    drawn = candidates(
+    shown = candidates(
         made(told(60, 0.3, 1.0), told(2, 0.2, 0.5), *(told(k, 0.1, 0.1) for k in range(3, 90) if k != 60))
     )
-    assert drawn.count("<tr>") <= 16
-    assert re.search(r">60</th>.*?chosen", drawn, re.DOTALL)
-    assert re.search(r">2</th>.*?runner-up", drawn, re.DOTALL)
+    assert len(shown.rows) <= 15
+    assert {row[0]: row[-1] for row in shown.rows if row[-1]} == {"60": "chosen", "2": "runner-up"}
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2])
@@ -56,11 +55,13 @@ def test_a_run_of_consensus_tells_its_choice_and_another_tells_none(n_clusters):
     rng = np.random.default_rng(0)
     sites = [np.concatenate([rng.normal(9 * k, 1, (60, 2)) for k in range(n_clusters)]) for _ in range(4)]
     model = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(sites).model_
-    words, *_, clusters = choice(model)
-    assert ("one cluster" in words) == (n_clusters == 1)
-    assert clusters.count('class="chip') == n_clusters
+    view = choice(model)
+    assert ("one cluster" in view["summary"]) == (n_clusters == 1)
+    others = [row[0] for row in view["runners_up"].rows]
+    assert others == [str(each.n_clusters) for each in model.confidence.runners_up]
+    assert str(n_clusters) not in others
     plain = FederatedClustering(KnownCounts(n_clusters), random_state=0, standardize=False).fit(sites).model_
-    assert (choice(plain) == []) is (not isinstance(plain.diagnostics.choice, KChoice))
+    assert (choice(plain) == {}) is (not isinstance(plain.diagnostics.choice, KChoice))
 
 
 @pytest.mark.parametrize("gap", [9.0, 2.2])
@@ -72,4 +73,4 @@ def test_the_words_say_whether_the_clusters_stand_apart_or_the_null_model_decide
     made = fitted.model_.diagnostics.choice
     assert made.stands_apart or gap < 9.0
     assert ("clusters stand apart from each other: each is at least" in summary(made)) is made.stands_apart
-    assert ("Among the K whose silhouette" in figure(made)) is not made.stands_apart
+    assert ("Among the K whose silhouette" in captions(made)[1]) is not made.stands_apart

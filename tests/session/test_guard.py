@@ -6,11 +6,13 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import clone
 
 from every_aggregator import every_aggregator
 from koncord import AFCL, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KFed, KnownCounts
-from koncord.aggregate import afcl, fedgem, fedkmeans, ffcm, kfed, registry, spahm
+from koncord.aggregate import afcl, consensus, fedgem, fedkmeans, ffcm, kfed, registry, spahm
 from koncord.aggregate.registry import aggregator_named
 from koncord.errors import BadReply, DisclosureRefused, KoncordError, MessageError, TooFewSites
 from koncord.prepare.columns import without_small
@@ -662,3 +664,61 @@ def test_every_aggregator_tells_how_many_sites_support_each_cluster(name):
     assert len(info["support"]) == fitted.n_clusters_
     assert all(1 <= n <= 4 for n in info["support"])
     assert info["weak_clusters"] == [at for at, n in enumerate(info["support"]) if n < 4]
+
+
+# --- micro-clusters add up ---
+
+
+class Inventor(Site):
+    """A site whose micro-clusters are not of its rows."""
+
+    lie = "far"
+
+    def _reply(self, message, round_):
+        reply = super()._reply(message, round_)
+        if isinstance(reply, consensus.MicroClusters):
+            return {
+                "far": lambda: replace(reply, means=reply.means + 30),
+                "crowd": lambda: replace(reply, means=np.zeros_like(reply.means)),
+                "counts": lambda: replace(reply, counts=reply.counts // 2),
+                "few": lambda: replace(
+                    reply, counts=reply.counts[1:], means=reply.means[1:], scatters=reply.scatters[1:]
+                ),
+                "wide": lambda: replace(reply, spread=reply.spread * 100, scatters=reply.scatters * 100),
+            }[self.lie]()
+        return reply
+
+
+@pytest.mark.parametrize("lie", ["far", "crowd", "counts", "few", "wide"])
+def test_a_site_whose_micro_clusters_do_not_add_up_to_its_moments_is_set_aside_by_name(lie):
+    rng = np.random.default_rng(0)
+    X = {name: np.concatenate([rng.normal(c, 1, (60, D)) for c in (0, 9)]) for name in ("a", "b", "c", "liar")}
+    sites = sites_of(X, Consensus(), {"liar": type("Lying", (Inventor,), {"lie": lie})}, min_report=20)
+    model = run_federation(InProcess(sites), Consensus(), seed=0, standardize=True, settings={}, min_report=20)
+    assert {absence["site"] for absence in model.info["missing"]} == {"liar"}
+    assert all("does not add up to its own moments" in absence["reason"] for absence in model.info["missing"][:1])
+    assert model.n_clusters == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), floor=st.sampled_from([1, 5, 20]), standardize=st.booleans())
+def test_no_honest_site_is_set_aside_for_its_sums(seed, floor, standardize):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(25, 200))
+    table = np.c_[
+        np.exp(rng.normal(size=n) * rng.choice([0.5, 2.0])),
+        rng.random(n) < rng.random(),
+        1e6 + rng.normal(size=n),
+        np.full(n, 7.0),
+        rng.integers(4, size=n),
+    ]
+    columns = tuple("abcde")
+    policy = SitePolicy(min_report=floor)
+    sites = [
+        Site(name, own, columns, estimator=KnownCounts(1), aggregator=Consensus(floor), policy=policy)
+        for name, own in (("a", table), ("b", table[::-1] + 1))
+    ]
+    model = run_federation(
+        InProcess(sites), Consensus(floor), seed=0, standardize=standardize, settings={}, min_report=floor
+    )
+    assert model.info["missing"] == []

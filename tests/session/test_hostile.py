@@ -26,7 +26,6 @@ flwr = pytest.importorskip("flwr.app")
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from koncord.network.flower import relay as relaying  # noqa: E402
-from koncord.network.flower.answering import replied  # noqa: E402
 from koncord.session.federation import run_federation  # noqa: E402
 
 BAD, AGGREGATOR = "north", "kfed"
@@ -60,14 +59,13 @@ class Grid:
         lie = self.lies.get((site, exchange), dict)
         if not callable(lie):
             return lie
-        truth = replied(message.content, lambda *asked: self.honest(site, *asked))
-        return record(**lie(truth.config_records["koncord"]))
+        return record(**lie(self.honest(site, **message.content.config_records["koncord"])))
 
     def honest(self, site, run, exchange, method, messages):
         kind = type(AGGREGATORS[AGGREGATOR])
         memory = SiteMemory(self.folder / site, make_site(site, kind), kind, {"table": site})
         answered = memory.answer(exchange, messages)
-        return answered.replies, answered.seconds
+        return {"replies": list(answered.replies), "seconds": list(answered.seconds)}
 
 
 class Killed(Exception):

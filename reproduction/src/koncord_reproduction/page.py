@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koncord._files import write_atomic
-from koncord.report import markup
+from koncord.report.numbers import with_minus
 from koncord.report.page import POLICY
 from koncord.report.style import CSS
+from koncord_reproduction import markup
 from koncord_reproduction.claims import (
     AGREES,
     DIFFERS,
@@ -322,7 +323,7 @@ def with_interval(value: float | str | None, low: float | None, high: float | No
 
 def rounded(value: float) -> str:
     n_decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
-    return markup.with_minus(f"{value:z,.{n_decimals}f}")
+    return with_minus(f"{value:z,.{n_decimals}f}")
 
 
 # --- the page as HTML ---

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from koncord.report import markup
-from koncord.report.markup import Column
+from koncord.report.numbers import fixed, with_minus
+from koncord_reproduction import markup
 from koncord_reproduction.claims import DIFFERS, MARKS, Claim, runs_behind, shortfall
 from koncord_reproduction.findings import AGGREGATORS, GAUSSIANS, POOLED, REGIMES, Findings
 from koncord_reproduction.paper import (
@@ -106,7 +106,7 @@ def number_of(shown: Shown, key: Key, n_decimals: int | None = None) -> str:
     if estimate is None or not isfinite(estimate.value):
         return ""
     n_decimals = decimals_of(key, number) if n_decimals is None else n_decimals
-    value = markup.fixed(estimate.value, n_decimals)
+    value = fixed(estimate.value, n_decimals)
     if key.quantity in WITH_HALF:
         half = (estimate.high - estimate.low) / 2
         value += "" if isnan(half) else f" ± {half:.{n_decimals}f}"
@@ -132,7 +132,7 @@ def printed(number: Number | None) -> str:
     """The paper's number as it prints it."""
     if number is None or not number.text:
         return ""
-    value = markup.with_minus(number.text)
+    value = with_minus(number.text)
     if number.low is not None and number.key.quantity in WITH_HALF:
         value += f" ± {float(number.text) - number.low:.{len(number.text.partition('.')[2])}f}"
     return value
@@ -613,7 +613,7 @@ def plain_cell(shown: Shown, key: Key, *, is_undefined: bool = False) -> Cell:
 
 
 def bracket(low: float, high: float, n_decimals: int) -> str:
-    return f"[{markup.fixed(low, n_decimals)}, {markup.fixed(high, n_decimals)}]"
+    return f"[{fixed(low, n_decimals)}, {fixed(high, n_decimals)}]"
 
 
 def partition_robustness(shown: Shown) -> Table:
@@ -817,7 +817,7 @@ def escaped(words: str) -> str:
 
 
 def html(table: Table) -> str:
-    columns = [Column(head=markup.text(column), is_text=at == 0) for at, column in enumerate(table.columns)]
+    columns = [markup.Column(head=markup.text(column), is_text=at == 0) for at, column in enumerate(table.columns)]
     rows = [[html_cell(cell) for cell in row] for row in table.rows]
     notes = "".join(markup.tag("li", markup.text(note)) for note in table.notes)
     return "\n".join(

@@ -333,6 +333,8 @@ class AFCL(Aggregator):
     """
 
     name = "afcl"
+    count_parameter: ClassVar[str] = "n_seeds"
+    count_is_bound: ClassVar[bool] = True
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {
         SendBounds: send_bounds,
         SendSeeds: send_seeds,

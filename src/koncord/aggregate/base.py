@@ -16,8 +16,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from koncord._validation import name_of
+from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
+from koncord.kernels.tree import ClusterTree
 from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
 from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
@@ -78,6 +80,9 @@ class Outcome:
     excluded: Mapping[str, BoolArray] = field(default_factory=dict)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)  # for readers only: nothing depends on them
     gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
+    tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where it has them
+    confidence: Confidence | None = None  # how sure it is, where it tells
+    rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where told
 
 
 def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]) -> dict[str, IntArray]:
@@ -107,6 +112,10 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         Whether everything its client steps send are counts, sums and means over groups of `Local.grouped`: then no
         combination of a site's answers stands for fewer rows than its floor. A site takes part in other aggregators
         only if its owner names them.
+    count_parameter : str, default "n_clusters"
+        The parameter, if the constructor has it, that gives the number of clusters.
+    count_is_bound : bool, default False
+        Whether that is an upper bound, below which the aggregator finds their number.
     """
 
     name: ClassVar[str]
@@ -115,6 +124,8 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     sends: ClassVar[tuple[Sent, ...]]
     most_parts: ClassVar[int] = 1
     sums_over_cells: ClassVar[bool] = False
+    count_parameter: ClassVar[str] = "n_clusters"
+    count_is_bound: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -129,6 +140,12 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         `min_support` is how many sites a cluster needs.
         """
         return self
+
+    @property
+    def count_given(self) -> int | None:
+        """The number of clusters, or an upper bound of it, that it was given; None where it finds it alone."""
+        given = self.get_params(deep=False).get(self.count_parameter)
+        return None if given is None else int(given)
 
     @property
     def support(self) -> int:

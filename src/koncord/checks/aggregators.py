@@ -51,7 +51,7 @@ def check_aggregator(aggregator: Aggregator) -> None:
     Parameters
     ----------
     aggregator : Aggregator
-        An instance. Where ``n_clusters``, ``n_seeds`` or ``allow_disclosure`` is left open, the checks fill it in.
+        An instance. Where the number of clusters or ``allow_disclosure`` is left open, the checks fill it in.
 
     Raises
     ------
@@ -271,7 +271,8 @@ def for_clusters(aggregator: Aggregator, k: int, *, always: bool = False) -> Agg
 
     With `always`, their number is set where it is given, too.
     """
-    wanted: dict[str, Any] = {"n_clusters": k, "n_seeds": k if always else 2 * k, "allow_disclosure": True}
+    n_given = 2 * k if aggregator.count_is_bound and not always else k
+    wanted: dict[str, Any] = {aggregator.count_parameter: n_given, "allow_disclosure": True}
     params = aggregator.get_params(deep=False)
     is_open = {name: always or params[name] in (None, False) for name in wanted if name in params}
     aggregator.set_params(**{name: wanted[name] for name, fill in is_open.items() if fill})

@@ -20,24 +20,37 @@ from typing import Any, NoReturn
 import koncord
 from koncord._files import FULL
 from koncord._text import showable
-from koncord.cli import check, demo, estimate, fit, invite, join, ledger, partition, predict, report, serve
+from koncord.cli import (
+    approve,
+    check,
+    demo,
+    estimate,
+    fit,
+    forget,
+    invite,
+    join,
+    ledger,
+    partition,
+    predict,
+    refuse,
+    release,
+    renew,
+    report,
+    request,
+    revoke,
+    runs,
+    serve,
+    sites,
+)
 from koncord.cli import run as run_
 from koncord.cli.installed import Command, check_installed, installed_commands
 from koncord.errors import KoncordError
 
 COMMANDS: tuple[Command, ...] = (
-    check,
-    estimate,
-    fit,
-    predict,
-    report,
-    serve,
-    invite,
-    join,
-    run_,
-    ledger,
-    demo,
-    partition,
+    *(check, estimate, fit, predict, report),
+    *(serve, request, invite, join, approve, refuse, release),
+    *(run_, forget, runs, sites, revoke, renew, ledger),
+    *(demo, partition),
 )
 
 SUCCESS, FAILURE, WRONG_CALL, STOPPED = 0, 1, 2, 130

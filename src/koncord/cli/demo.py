@@ -1,8 +1,9 @@
-"""``koncord demo``: the whole pipeline on built-in data, five sites, in seconds."""
+"""``koncord demo``: the whole pipeline on built-in data whose classes are known, in seconds."""
 
 import argparse
+import shlex
 import sys
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -10,27 +11,29 @@ from typing import TYPE_CHECKING, Any
 from koncord._progress import part, report, reporting
 from koncord.cli.output import as_json
 from koncord.cli.progress import ProgressBar
-from koncord.prepare.settings import Preparation
-from koncord.session.policy import SitePolicy
 
 if TYPE_CHECKING:
-    from koncord.data.files import Table
-    from koncord.types import FloatArray, IntArray
+    from koncord.data.demonstrations import Demonstration
 
 NAME = "demo"
-SUMMARY = "the whole pipeline on built-in data, five sites"
+SUMMARY = "the whole pipeline on built-in data, with the known classes beside it"
 DESCRIPTION = """\
-Waveform (Breiman et al. 1984), 5,000 rows of three classes, generated here. 70 % of the rows are dealt to five sites,
-each of which gets two of the three classes; no site and no server knows how many there are. The
-other rows, which took no part, measure how well the clusters that were found agree with the classes.
+Run both phases on tables that come with koncord, and compare the clusters with classes that are known and that no
+site and no server used.
+
+penguins   342 penguins of three islands, three species; two islands hold two of them, one holds one (Gorman et
+           al. 2014, CC0)
+waveform   5,000 rows of three classes (Breiman et al. 1984), 70 % of them at five sites with two classes each; the
+           others, which take no part, measure the agreement
+plant      simulated pumps of four plants: normal operation and four rare faults, each met at some plants only
 """
 EPILOG = """\
 examples:
   koncord demo
+  koncord demo --data plant --out plant-demo
   koncord demo --out my-demo --json
 """
-# The paper's protocol for Waveform: five clients, partition A.
-SEED, N_SITES, HELD_OUT = 42, 5, 0.3
+DATA = ("penguins", "waveform", "plant")
 SITES = "sites"  # folder of the tables, for the reader to try
 
 
@@ -44,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--data", choices=DATA, default=DATA[0], help=f"which tables (default: {DATA[0]})")
     parser.add_argument(
         "--out",
         metavar="DIR",
@@ -56,53 +60,40 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from sklearn.metrics import adjusted_rand_score
-
-    import koncord
+    from koncord.data.demonstrations import demonstration
+    from koncord.report.demonstration import as_text as about_classes
+    from koncord.report.demonstration import sent_by_site
     from koncord.report.federation import as_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
-    from koncord.runs.record import Truth
-    from koncord.session import federation
-    from koncord.session.inprocess import in_process
+    from koncord.session.demonstration import demonstrate
 
     target = check_folder("--out", args.out, replaces=is_own(args.out))
     with ProgressBar() as bar, reporting(bar):
-        tables, classes, held_out, held_out_classes = five_sites()
+        shown = demonstration(args.data)
         with part(0.0, 0.95, "fitting"):
-            estimator, aggregator = koncord.ASM(), koncord.Consensus()
-            rows = {table.name: (table.X, table.columns) for table in tables}
-            result = federation.run(
-                in_process(rows, estimator=estimator, aggregator=aggregator),
-                aggregator,
-                estimator=estimator,
-                seed=SEED,
-                standardize=True,
-                preparation=Preparation(),
-                site_policy=SitePolicy(),
-                estimator_name="asm",
-                files={table.name: f"{SITES}/{table.name}.csv" for table in tables},
-            )
-        model = result.model
-        ari = float(adjusted_rand_score(held_out_classes, model.predict(held_out)))
-        true_counts = {table.name: len(set(y.tolist())) for table, y in zip(tables, classes, strict=True)}
-        n_true = len(set(held_out_classes.tolist()))
-        truth = Truth(n_clusters=n_true, ari=ari, rows=len(held_out), local_counts=true_counts)
-        record = replace(result.record, truth=truth)
+            result = demonstrate(shown, {site: f"{SITES}/{site}.csv" for site in shown.tables})
+        model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=True) as folder:
-            ordered = {table.name: model.rows(table) for table in tables}
-            write_run(folder, model, record, page(model, record), ordered)
-            write_tables(folder / SITES, tables)
-    written = args.out / PAGE
+            rows = {site: model.plan.apply(table, shown.columns) for site, table in shown.tables.items()}
+            write_run(folder, model, record, page(model, record), rows)
+            write_tables(folder / SITES, shown)
+    truth = record.truth
+    assert truth is not None
     if args.json:
         found = {
+            "data": shown.name,
             "n_clusters": model.n_clusters,
-            "true_clusters": n_true,
-            "ari": ari,
+            "true_clusters": truth.n_clusters,
+            "ari": truth.ari,
+            "ari_at_true_clusters": truth.ari_at_k,
+            "pooled_kmeans_ari": truth.pooled_ari,
             "local_counts": list(model.local_counts),
-            "true_local_counts": list(true_counts.values()),
-            "report": str(written),
+            "true_local_counts": list(truth.local_counts.values()),
+            "classes": [asdict(each) for each in truth.crossings],
+            "sent_bytes": {site: n_bytes for site, (_, n_bytes) in sent_by_site(record, model.sites).items()},
+            "report": str(args.out / PAGE),
             "model": str(args.out / MODEL),
             "out": str(args.out),
             "seconds": round(record.seconds, 3),
@@ -110,18 +101,32 @@ def run(args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     print(
-        f"Waveform, {len(held_out)} rows held out; no site knew any count.\n\n"
-        f"{as_text(model, record)}\n\n"
-        f"known: {n_true} classes, at the sites {', '.join(map(str, true_counts.values()))}\n"
-        f"adjusted Rand index on the held-out rows: {ari:.3f} (1 is perfect agreement, 0 is chance)\n\n"
-        f"report:  {written}\n"
-        f"next:    {own_command()} fit {args.out / SITES}/*.csv --out my-run"
+        f"{shown.about}\n\n{as_text(model, record)}\n\n{about_classes(model, record, shown.site)}\n\n"
+        f"report:  {args.out / PAGE}\n"
+        f"next:    {own_command()} fit {shlex.quote(str(args.out / SITES))}/*.csv --out my-run\n"
+        f"{about_path()}"
     )
 
 
 def own_command() -> str:
     """How this program is called: by its name if the shell finds it, else by the path it was started with."""
-    return "koncord" if which("koncord") else sys.argv[0]
+    return "koncord" if is_on_path() else shlex.quote(sys.argv[0])
+
+
+def about_path() -> str:
+    """How to get the command on PATH, where it is not."""
+    if is_on_path():
+        return ""
+    activate = Path(sys.argv[0]).with_name("activate")
+    is_venv = activate.is_file()
+    how = f". {shlex.quote(str(activate))}" if is_venv else "pipx install koncord, or activate its environment"
+    return f"         for 'koncord' on PATH: {how}\n"
+
+
+def is_on_path() -> bool:
+    """Whether the shell finds this program, and no other one, by its name."""
+    found = which("koncord")
+    return found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve()
 
 
 def is_own(folder: Path) -> bool:
@@ -131,28 +136,11 @@ def is_own(folder: Path) -> bool:
     return folder.is_dir() and {path.name for path in folder.iterdir()} == {MODEL, PAGE, RECORD, LABELS, SITES}
 
 
-def five_sites() -> "tuple[list[Table], list[IntArray], FloatArray, IntArray]":
-    """The tables of the sites, the classes of their rows, and the rows that take no part with theirs."""
-    import numpy as np
-    from sklearn.model_selection import train_test_split
-
-    from koncord.data.files import Table, numbered
-    from koncord.data.partitions import partition
-    from koncord.data.waveform import waveform
-
-    X, y = waveform()
-    X = np.round(X, 2)  # as UCI distributes it
-    train, test = train_test_split(np.arange(len(y)), test_size=HELD_OUT, stratify=y, random_state=SEED)
-    parts = [train[rows] for rows in partition(y[train], N_SITES, regime="A", seed=SEED)]
-    columns = tuple(numbered(X.shape[1]))
-    tables = [Table(X=X[rows], columns=columns, name=f"site-{at}") for at, rows in enumerate(parts, start=1)]
-    return tables, [y[rows] for rows in parts], X[test], y[test]
-
-
-def write_tables(folder: Path, tables: "list[Table]") -> None:
+def write_tables(folder: Path, shown: "Demonstration") -> None:
     import numpy as np
 
     folder.mkdir()
-    for table in tables:
-        header = ",".join(table.columns)
-        np.savetxt(folder / f"{table.name}.csv", table.X, fmt="%.2f", delimiter=",", header=header, comments="")
+    for site, table in shown.tables.items():
+        header = ",".join(shown.columns)
+        written = folder / f"{site}.csv"
+        np.savetxt(written, table, fmt=f"%.{shown.decimals}f", delimiter=",", header=header, comments="")

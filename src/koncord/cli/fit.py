@@ -169,7 +169,7 @@ def run(args: argparse.Namespace) -> None:
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
             rows = {table.name: model.rows(table) for table in tables}
-            write_run(folder, model, record, page(model, record), rows)
+            write_run(folder, model, record, page(model, record), rows, result.reports)
     if args.json:
         places = {
             "model": str(args.out / MODEL),

@@ -1,8 +1,11 @@
 """``koncord join``: a site's side of a federation over a network."""
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from select import select
 from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
@@ -29,12 +32,14 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.serve import add_log_option, begin_log
 from koncord.estimate.registry import ESTIMATORS
 from koncord.prepare.settings import Preparation
-from koncord.session.policy import SitePolicy
+from koncord.session.policy import CHANGED, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
+    from koncord.network.consent import Consent, Terms
     from koncord.network.places import Invitation
 
 NAME = "join"
@@ -44,10 +49,11 @@ Connect to the coordinator of an invitation and answer what its federations ask 
 What a site needs to go on after a restart is kept in its state folder, with a ledger of every message that left and,
 after a run, the cluster of every row (runs/RUN/labels.csv). While the coordinator is away, it tries again.
 
-Nothing leaves that stands for fewer than --min-report rows. A site takes part in --methods, answers no more rounds and
-messages than each of them has, and at most --max-runs runs. With a privacy budget, all that leaves in a run is noisy as
-well; the budget is this site's own, the other sites may have others or none, and every run spends it anew. Limits that
-a state folder was joined with are kept: weaker ones need --weaken.
+Nothing leaves that stands for fewer than --min-report rows, nor does any combination of what left, in all runs over the
+table. fedgem and ffcm send soft sums, for which that does not hold: a site takes part in them only if --methods names
+them. It answers no more rounds and messages than a method has, and at most --max-runs runs. With a privacy budget, all
+that leaves in a run is noisy as well; the budget is this site's own, the other sites may have others or none, and every
+run spends it anew. Limits that a state folder was joined with are kept: weaker ones need --weaken.
 
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field. Options of estimator and aggregator are for that: in a run, the coordinator chooses them.
@@ -59,8 +65,10 @@ DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "micro_cluster_rows",
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
+  koncord join --invite north.invite --key north.key --data visits.csv
   koncord join --invite north.invite --data visits.csv --methods consensus,kfed --max-runs 10
   koncord join --invite north.invite --data visits.csv --epsilon 2 --delta 1e-6 --bound 10 --max-runs 3
+  koncord join --invite north.invite --data visits.csv --epsilon 1 --delta 1e-6 --bound 10 --total-epsilon 4
   koncord join --invite north.invite --data visits.csv --dry-run --aggregator consensus
 """
 
@@ -76,6 +84,12 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--invite", metavar="FILE", type=Path, required=True, help="the coordinator's invitation")
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        type=Path,
+        help="the site's own key, of koncord request (default: NAME.key beside the invitation, or the state folder's)",
+    )
     parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, Excel, NPY or NPZ")
     parser.add_argument(
         "--state", metavar="DIR", type=Path, help="folder of this site's own (default: koncord-site-NAME)"
@@ -91,8 +105,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="A,B",
         type=names,
         action="extend",
-        help="aggregators it takes part in (default: those of koncord that send no rows and have few rounds, all but "
-        "ffcm); one of another package, or an estimator of one, is used only if it is named here",
+        help="aggregators it takes part in (default: those of koncord whose answers the joint partition covers: "
+        "consensus, fedkmeans, kfed, spahm); one of another package, or an estimator of one, is used only if it is "
+        "named here",
     )
     group.add_argument(
         "--max-rounds",
@@ -104,20 +119,52 @@ def add_parser(subparsers: Any) -> None:
         "--max-runs", metavar="N", type=at_least_one, help="most runs, with or without a budget (default: no limit)"
     )
     group.add_argument(
+        "--changed",
+        choices=CHANGED,
+        default=SitePolicy.changed,
+        help="while the table differs by fewer than --min-report rows from what was answered about: answer from the "
+        "old rows, or refuse to join (default: %(default)s)",
+    )
+    group.add_argument(
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
     )
-    add_privacy_options(parser)
+    group = parser.add_argument_group(
+        "consent",
+        "Before anything is computed for a run, the site is shown who asks, what for, the method and the columns.\n"
+        "Without these options it takes part in every run within its limits.",
+    )
+    group.add_argument(
+        "--policy", metavar="FILE", type=Path, help="the owner's standing rules and limits, TOML (docs/consent.md)"
+    )
+    group.add_argument(
+        "--ask",
+        action="store_true",
+        help="a run that the policy does not agree to, or every run without one, waits for koncord approve",
+    )
+    group.add_argument(
+        "--hold-results", action="store_true", help="every reply waits, readable, until koncord release lets it leave"
+    )
+    budget = add_privacy_options(parser)
+    budget.add_argument(
+        "--total-epsilon",
+        metavar="E",
+        type=float,
+        help="most that all runs may cost together, at --delta; no run is begun beyond it (default: no limit)",
+    )
     group = add_table_options(parser)
     add_categories_option(group)
     add_own_convert_option(group)
     add_estimator_options(parser)
     add_aggregator_options(parser)
-    parser.set_defaults(run=run, **dict.fromkeys(REHEARSED))
+    add_log_option(parser)
+    parser.set_defaults(run=run, command=NAME, **dict.fromkeys(REHEARSED))
 
 
 def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
+    begin_log(args)
+    terms = terms_of(args)
     check_floor(args)
     check_methods(args)
     policy = site_policy_of(args)
@@ -128,6 +175,9 @@ def run(args: argparse.Namespace) -> None:
         check_aggregator_options(args)
     else:
         require("flower", "koncord join")
+        from koncord.network.flower.programs import ONE_THREAD, QUIET
+
+        os.environ |= {**QUIET, **ONE_THREAD}  # before what reads them is loaded
     from koncord.data.notes import notes_on
     from koncord.data.units import converted
     from koncord.network.places import Invitation
@@ -140,7 +190,47 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         dry_run(args, invitation, table, policy)
     else:
-        join(args, invitation, table, policy)
+        join(args, invitation, table, policy, terms)
+
+
+def terms_of(args: argparse.Namespace) -> "Terms":
+    """How the owner is asked; limits in the policy file take the place of options that were not given."""
+    from dataclasses import replace
+
+    from koncord.network.consent import Terms, read_policy
+
+    limits, terms = ({}, Terms()) if args.policy is None else read_policy(args.policy)
+    unknown = sorted(set(limits) - set(LIMITS))
+    if unknown:
+        raise ValueError(
+            f"[limits] of the policy '{args.policy}' has {', '.join(map(repr, unknown))}; known are "
+            f"{', '.join(LIMITS)}."
+        )
+    for name, value in limits.items():
+        kind = LIMITS[name]
+        if not isinstance(value, kind) or isinstance(value, bool) or (kind is list and not all_text(value)):
+            raise ValueError(f"{name!r} in [limits] of the policy '{args.policy}' cannot be {value!r}.")
+        if getattr(args, name) not in (None, value, *((SitePolicy.min_report,) if name == "min_report" else ())):
+            raise ValueError(f"{flag(name)} and {name!r} of the policy '{args.policy}' differ; give one of them.")
+        setattr(args, name, value)
+    return replace(terms, asks=terms.asks or args.ask, holds=terms.holds or args.hold_results)
+
+
+# What a policy file may limit, by the names of the options, and the type of each.
+LIMITS: dict[str, Any] = {
+    "min_report": int,
+    "methods": list,
+    "max_rounds": int,
+    "max_runs": int,
+    "epsilon": int | float,
+    "delta": int | float,
+    "bound": int | float,
+    "center": int | float,
+}
+
+
+def all_text(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def check_methods(args: argparse.Namespace) -> None:
@@ -170,7 +260,9 @@ def check_no_rows(methods: Sequence[str]) -> None:
             )
 
 
-def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy) -> None:
+def join(
+    args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy, terms: "Terms"
+) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
     from koncord.network.places import INSECURE
@@ -182,6 +274,8 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", pol
         raise ValueError(f"The folder '{folder.parent}' of --state does not exist; make it first.")
     if args.patience is not None and not args.patience > 0:
         raise ValueError(f"--patience must be greater than 0; got {args.patience:g}.")
+    came_with_key = bool(invitation.key)
+    invitation = with_own_key(args, invitation, folder)
     with stopped_by_signals(), sole_owner(folder):
         place = SiteFolder.create(
             folder,
@@ -191,16 +285,27 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", pol
             policy,
             levels=table.levels,
             ledgers=args.ledger,
+            terms=terms,
             may_weaken=args.weaken,
         )
         if invitation.is_insecure:
             say(INSECURE)
+        elif came_with_key:
+            say("note: the coordinator has seen this site's key; koncord request makes one that stays here")
         say(
             f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
             f"What leaves is listed in {place.ledger}"
         )
+        _, change = place.change_of(table.X)
+        if change.is_held_back:
+            say(
+                f"answers from older rows: {counted(change.n_added, 'row')} of the table came and "
+                f"{counted(change.n_removed, 'row')} went since it was answered about, and of these "
+                f"{change.n_waiting} wait and {change.n_stale} stay until {policy.min_report} of a kind changed"
+            )
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
+        say(in_words(terms))
         if policy.budget is not None:
             spent = place.spent()
             say(
@@ -208,9 +313,76 @@ def join(args: argparse.Namespace, invitation: "Invitation", table: "Table", pol
                 f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
             )
         try:
-            stay_joined(place.folder, invitation, patience=args.patience)
+            stay_joined(place.folder, invitation, patience=args.patience, each_time=OwnerAsked(place.folder).look)
         except Stopped:
             say("stopped.")
+
+
+def in_words(terms: "Terms") -> str:
+    """How the owner is asked, in a line."""
+    if terms.rules is not None:
+        asked = "its policy agrees to runs; others " + (
+            "wait for koncord approve" if terms.asks or terms.rules.otherwise == "ask" else "are refused"
+        )
+    else:
+        asked = "every run waits for koncord approve" if terms.asks else "runs within these limits are not asked about"
+    return f"consent: {asked}" + ("; every reply waits for koncord release" if terms.holds else "")
+
+
+class OwnerAsked:
+    """Shows the owner, where koncord join runs, what waits for an answer, and takes one that is typed there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.shown: set[tuple[str, tuple[int, ...]]] = set()
+
+    def look(self) -> None:
+        from koncord.cli.owner import as_text
+        from koncord.network.consent import WAITING, consents
+        from koncord.network.processes import say
+
+        waiting = [each for each in consents(self.folder) if each.state == WAITING or each.held]
+        for each in waiting:
+            if (each.run, tuple(each.held)) not in self.shown:
+                self.shown.add((each.run, tuple(each.held)))
+                say(as_text(each, self.folder))
+                if sys.stdin is not None and sys.stdin.isatty():
+                    say("yes or no, and Enter:")
+        if waiting and sys.stdin is not None and sys.stdin.isatty() and select([sys.stdin], [], [], 0)[0]:
+            self.answer(waiting[0], sys.stdin.readline().strip().lower())
+
+    def answer(self, consent: "Consent", word: str) -> None:
+        """Take the word of the owner on the oldest thing that waits."""
+        from koncord.network.consent import APPROVED, REFUSED, WAITING, decide, release
+        from koncord.network.processes import say
+
+        if word in ("y", "yes"):
+            if consent.state == WAITING:
+                decide(self.folder, consent.run, APPROVED)
+            else:
+                release(self.folder, consent.run)
+            say(f"run {consent.run}: yes")
+        elif word in ("n", "no"):
+            decide(self.folder, consent.run, REFUSED, "refused at the site")
+            say(f"run {consent.run}: no")
+        else:
+            say("yes or no, and Enter:")
+
+
+def with_own_key(args: argparse.Namespace, invitation: "Invitation", folder: Path) -> "Invitation":
+    """The invitation with the key that the site made itself, where it came without one."""
+    if args.key is None and not invitation.needs_key:
+        return invitation
+    if invitation.is_insecure:
+        raise ValueError("--key does not go with an invitation without encryption: nobody checks keys there.")
+    beside = args.invite.with_name(f"{invitation.site}.key")
+    path = args.key or (beside if beside.exists() else folder / "key")
+    if not path.is_file():
+        raise ValueError(
+            f"The invitation holds no key, as site {invitation.site} made its own: name it by --key FILE ('{path}' is "
+            "not there)."
+        )
+    return invitation.with_key(path.read_bytes(), path)
 
 
 def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy) -> None:

@@ -29,7 +29,7 @@ PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
 # What an estimator may be given beside its name.
 GIVEN = ("max_components", *ASM_OPTIONS)
 # Parameters that have an option of their own, of any aggregator and of one alone.
-FLAGS = {"n_clusters": "clusters", "n_seeds": "clusters", "allow_disclosure": "allow_disclosure"}
+FLAGS = {"allow_disclosure": "allow_disclosure"}
 OWN_FLAGS = {"fedgem": {"upsilon": "upsilon"}, "consensus": {"min_report": "micro_cluster_rows"}}
 
 
@@ -285,7 +285,8 @@ def budget_of(args: argparse.Namespace) -> "Budget | None":
 
 def site_policy_of(args: argparse.Namespace) -> SitePolicy:
     """What may leave a site, as the options say."""
-    limits = {name: getattr(args, name) for name in ("max_rounds", "max_runs") if hasattr(args, name)}
+    names = ("max_rounds", "max_runs", "total_epsilon", "changed")
+    limits = {name: getattr(args, name) for name in names if hasattr(args, name)}
     methods = getattr(args, "methods", None)
     return SitePolicy(
         min_report=args.min_report,
@@ -408,7 +409,7 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
             f"--clusters does not go with --aggregator {args.aggregator}, which finds their number itself."
         )
     if takes is not None and args.clusters is None and parameters_of(kind)[takes].default is None:
-        what = "the most clusters there can be" if takes == "n_seeds" else "the number of clusters"
+        what = "the most clusters there can be" if kind.count_is_bound else "the number of clusters"
         raise ValueError(f"--aggregator {args.aggregator} needs {what}: --clusters K.")
     if args.allow_disclosure and not sends_rows(kind):
         raise ValueError(f"--allow-disclosure goes with --aggregator afcl; {args.aggregator} sends no rows.")
@@ -422,7 +423,7 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
 
 def takes_clusters(kind: "type[Aggregator]") -> str | None:
     """The parameter that --clusters gives, if the aggregator has one."""
-    return next((name for name in ("n_clusters", "n_seeds") if name in parameters_of(kind)), None)
+    return kind.count_parameter if kind.count_parameter in parameters_of(kind) else None
 
 
 def parameters_set(args: argparse.Namespace, kind: "type[Aggregator]") -> dict[str, Any]:
@@ -432,7 +433,7 @@ def parameters_set(args: argparse.Namespace, kind: "type[Aggregator]") -> dict[s
         name, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"--set takes NAME=VALUE; got {text!r}.")
-        flags = FLAGS | OWN_FLAGS.get(args.aggregator, {})
+        flags = {kind.count_parameter: "clusters"} | FLAGS | OWN_FLAGS.get(args.aggregator, {})
         if name in flags and name in parameters_of(kind):
             raise ValueError(f"--set {name}: give {flag(flags[name])} instead.")
         if name in given:

@@ -13,6 +13,7 @@ from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
+    from koncord.model.globalmodel import GlobalModel
     from koncord.prepare.plan import Plan
 
 NAME = "predict"
@@ -23,13 +24,18 @@ nearest center: rows of a site that took part, or of a new one.
 
 MODEL is a model file or the folder of a run. The columns of FILE are matched by name, others are not read; those of an
 array without names are taken in order if their number fits. Rows count from 1, clusters from 0.
+
+A model holds nested answers: with --clusters it joins the clusters that are least apart, or cuts the one that falls
+apart best, until there are as many. With --outliers a row that lies outside of its cluster gets -1.
 """
 EPILOG = """\
 examples:
   koncord predict run east.csv --out east-labels.csv
   koncord predict run/model.koncord east.csv --json
+  koncord predict run east.csv --clusters 3 --outliers
 """
 ARRAYS = (".npy", ".npz")
+OUTLIER_QUANTILE = 0.999  # as in koncord.model.globalmodel, which help should not import
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,6 +55,19 @@ def add_parser(subparsers: Any) -> None:
     )
     add_notation_options(parser)
     add_own_convert_option(parser)
+    group = parser.add_argument_group("labels")
+    group.add_argument(
+        "--clusters", metavar="K", type=int, help="label by the nested answer with so many clusters (default: as found)"
+    )
+    group.add_argument(
+        "--outliers",
+        nargs="?",
+        metavar="QUANTILE",
+        type=float,
+        const=OUTLIER_QUANTILE,
+        help="give -1 to rows beyond this quantile of their own cluster's distances "
+        f"(without a number: {OUTLIER_QUANTILE})",
+    )
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
@@ -61,6 +80,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.outliers is not None and not 0 < args.outliers < 1:
+        raise ValueError(f"--outliers needs a quantile of more than 0 and less than 1; got {args.outliers:g}.")
     if args.out is not None:
         check_output_file("--out", args.out, ".csv")
     from koncord.data.units import converted
@@ -70,11 +91,15 @@ def run(args: argparse.Namespace) -> None:
 
     with ProgressBar() as bar, reporting(bar):
         model = GlobalModel.load(model_file(args.model))
+        if args.clusters is not None:
+            model = at_clusters(model, args.clusters)
+        if args.outliers is not None and model.gaussians is None:
+            raise ValueError("--outliers needs the shape of the clusters; this model has centers only.")
         report(0.1, f"reading {args.file.name}")
         table = matching_table(args, model.plan)
         table = converted(replace(table, columns=model.plan.inputs), conversions_of(args))
         report(0.6, "labelling")
-        found = assign_scaled(model, model.rows(table))
+        found = assign_scaled(model, model.rows(table), quantile=args.outliers)
         if args.out is not None:
             write_atomic(args.out, as_csv(found).encode())
     if args.json:
@@ -84,6 +109,14 @@ def run(args: argparse.Namespace) -> None:
         print(f"{as_counts_text(found, model.n_clusters)}\n\nwritten: {args.out}")
     else:
         print(as_csv(found), end="")
+
+
+def at_clusters(model: "GlobalModel", k: int) -> "GlobalModel":
+    if k not in model.available:
+        first, last = model.available[0], model.available[-1]
+        has = f"{first} to {last}" if first < last else f"{first} only"
+        raise ValueError(f"--clusters must be a number of clusters that the model has, {has}; got {k}.")
+    return model.at(k)
 
 
 def matching_table(args: argparse.Namespace, plan: "Plan") -> "Table":

@@ -25,12 +25,14 @@ from koncord.cli.options import (
     preparation_of,
 )
 from koncord.cli.output import as_json
-from koncord.cli.serve import add_folder_option
+from koncord.cli.serve import add_folder_option, add_log_option, begin_log
 from koncord.prepare.settings import FILLS, Preparation
 from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
+    from koncord.network.method import Asked
     from koncord.network.places import Coordinator
+    from koncord.network.runstate import RunState
 
 NAME = "run"
 SUMMARY = "run a federation over the sites that joined"
@@ -39,20 +41,31 @@ Run both phases over the sites that joined the coordinator on this machine (konc
 connected, shows every exchange and who took part, and writes the model and the report. Each site gets the clusters of
 its own rows on its own disk.
 
+Every site is first shown what is asked: --by, --purpose, --columns, the method with its parameters and rounds, and an
+identifier of all that, which is printed here too. Where its owner wants to be asked, the run waits for the answer, at
+most --owner-wait seconds; one that refuses takes no part, and the run goes on without it.
+
 A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
 --min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
 that sends what it was not asked for is set aside; --resume --without NAME leaves one out by hand.
+
+A site that comes late is added to a finished run by --add-site NAME: it alone is asked, on the scale that was agreed
+on, and the model is, to the bit, that of a run with it on this scale. koncord forget takes a site out.
 """
 EPILOG = """\
 examples:
   koncord run --out run --min-sites 3
+  koncord run --out run --by "J. Doe, Example University" --purpose "study 12: length of stay" --columns age,stay
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
   koncord run --out run --resume
   koncord run --out run --resume --without west
+  koncord run --out run --add-site east
 """
-SETTINGS, JOURNAL, LOCK = "resume.json", "journal", "lock"
+SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
 LOOK_EVERY = 1.0
 PREPARED = ("log", "no_log", "no_fence")
+# What owners are shown; runs begun before they were have none of it.
+STATED = ("by", "purpose", "columns")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -70,6 +83,9 @@ METHOD = (
     "missing",
     "min_support",
     "common_columns",
+    "by",
+    "purpose",
+    "columns",
     *GIVEN,
 )
 
@@ -117,6 +133,24 @@ def add_parser(subparsers: Any) -> None:
         default=ServerPolicy.wait,
         help=f"seconds to wait for sites to connect before the run begins (default: {ServerPolicy.wait:g})",
     )
+    group.add_argument(
+        "--owner-wait",
+        metavar="S",
+        type=float,
+        default=ServerPolicy.owner_wait,
+        help="seconds to wait, in all, for the owner of a site that asks in person "
+        f"(default: {ServerPolicy.owner_wait:g})",
+    )
+    group = parser.add_argument_group("what the owners of the sites are shown")
+    group.add_argument("--by", metavar="TEXT", help="who asks (default: the user and the name of this machine)")
+    group.add_argument("--purpose", metavar="TEXT", help="what for (default: not said)")
+    group.add_argument(
+        "--columns",
+        metavar="A,B",
+        type=names,
+        action="extend",
+        help="columns the run is about; a site reads no others for it (default: all it has)",
+    )
     group = add_preparation_options(parser, FILLS)
     add_standardize_option(group)
     parser.set_defaults(standardize=True)
@@ -134,24 +168,31 @@ def add_parser(subparsers: Any) -> None:
         action="extend",
         help="with --resume: leave this site out from now on; may be given again",
     )
+    group.add_argument(
+        "--add-site", metavar="NAME", help="add this site to the finished run of --out; the others are not asked again"
+    )
     group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.set_defaults(run=run)
+    add_log_option(group)
+    parser.set_defaults(run=run, command=NAME)
 
 
 def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     if not args.resume:
         check_aggregator_options(args)
+    if args.add_site and (args.resume or args.sites):
+        raise ValueError("--add-site goes with neither --resume nor --sites: it asks one site, for a finished run.")
     if args.without and not args.resume:
         raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
         raise ValueError(f"--min-sites must be at least 1; got {args.min_sites}.")
-    for option in ("round_timeout", "first_timeout", "wait"):
+    for option in ("round_timeout", "first_timeout", "wait", "owner_wait"):
         if not 0 < getattr(args, option) < float("inf"):
             raise ValueError(
                 f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
             )
     require("flower", "koncord run")
+    begin_log(args)
     from koncord.cli.invite import check_running
     from koncord.errors import ColumnsDiffer, KoncordError
     from koncord.network.places import INSECURE, Coordinator
@@ -161,6 +202,10 @@ def run(args: argparse.Namespace) -> None:
     check_running(place)
     if place.is_insecure:
         say(INSECURE)
+    if args.add_site:
+        with stopped_by_signals():
+            add_site(args, place)
+        return
     settings = {} if args.resume else begun(args, place)
     again = f"koncord run --out {args.out} --resume"
     check_begun(args.out)
@@ -170,7 +215,8 @@ def run(args: argparse.Namespace) -> None:
             leave_out(args, settings)
         check_method(args)
         try:
-            federate(args, place, settings)
+            with noting_problem(place, settings):
+                federate(args, place, settings)
         except Stopped:
             say(f"stopped; go on with: {again}")
             raise KeyboardInterrupt from None
@@ -180,6 +226,24 @@ def run(args: argparse.Namespace) -> None:
             raise KoncordError(f"{error} Go on with: {again}") from error
         except (ValueError, TypeError, ArithmeticError) as error:  # the call itself was checked before
             raise KoncordError(f"The run failed: {error} Go on with: {again}") from error
+
+
+@contextmanager
+def noting_problem(place: "Coordinator", settings: Mapping[str, Any]) -> Iterator[None]:
+    """Keep, for koncord runs, why a run stopped."""
+    from dataclasses import replace
+
+    from koncord.network.processes import Stopped
+    from koncord.network.runstate import STOPPED, read_state, run_file, write_state
+
+    try:
+        yield
+    except BaseException as error:
+        path = run_file(place.folder, settings["run"])
+        if path.exists():
+            problem = "stopped by hand" if isinstance(error, Stopped) else str(error) or type(error).__name__
+            write_state(place.folder, replace(read_state(path), state=STOPPED, awaited=(), owners={}, problem=problem))
+        raise
 
 
 def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
@@ -202,6 +266,7 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
     if len(sites) < args.min_sites:
         raise KoncordError(f"{len(sites)} sites are invited; --min-sites asks for {args.min_sites}.")
     started = datetime.now(UTC)
+    args.by = args.by or this_user()
     settings = {
         "run": f"{started:%Y%m%d-%H%M%S}-{token_hex(4)}",
         "started": started.isoformat(timespec="seconds"),
@@ -211,6 +276,13 @@ def begun(args: argparse.Namespace, place: "Coordinator") -> dict[str, Any]:
     target.mkdir(exist_ok=True)
     write_atomic(target / SETTINGS, json.dumps(settings, indent=1).encode(), private=True)
     return settings
+
+
+def this_user() -> str:
+    from getpass import getuser
+    from socket import gethostname
+
+    return f"{getuser()}@{gethostname()}"
 
 
 def resumed(args: argparse.Namespace) -> dict[str, Any]:
@@ -224,7 +296,7 @@ def resumed(args: argparse.Namespace) -> dict[str, Any]:
     try:
         settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for name in METHOD:
-            setattr(args, name, settings["method"][name])
+            setattr(args, name, settings["method"].get(name) if name in STATED else settings["method"][name])
     except (ValueError, KeyError, TypeError) as error:
         raise KoncordError(f"'{path}' does not tell how to resume a run.") from error
     return settings
@@ -242,6 +314,7 @@ def check_begun(folder: Path) -> None:
 def sole_run(folder: Path) -> Iterator[None]:
     """Within the block no other koncord run works in the folder; `KoncordError` if one does."""
     from koncord._files import locked
+    from koncord.runs.folder import LOCK
 
     busy = f"Another koncord run works in '{folder}'; wait until it ends, or stop it."
     with locked(folder / LOCK, busy=busy, removes=True):
@@ -298,6 +371,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.network import method as methods
     from koncord.network.flower.link import Relay
     from koncord.network.processes import say
+    from koncord.network.runstate import FINISHED, write_state
     from koncord.network.watch import Watched
     from koncord.report.federation import as_record, as_text
     from koncord.report.page import page
@@ -308,19 +382,28 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     aggregator, policy = aggregator_of(args), server_policy_of(args)
     method = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
     nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
+    stated = methods.as_text(aggregator, method, asked_of(args))
+    state = state_of(args, settings, stated, aggregator)
+    write_state(place.folder, state)
+    say(f"run {settings['run']}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
     with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
         say(f"Flower run {relay.run_id} carries run {settings['run']}")
         left_out = settings.get("left_out", {})
         wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in left_out}, policy)
         journal = FileJournal(args.out / JOURNAL)
         link = Watched(
+            place,
+            state,
             relay,
             nodes,
             run=settings["run"],
-            method=methods.as_text(aggregator, method),
+            method=stated,
             policy=policy,
             journal=journal,
             left_out=left_out,
+            keys=keys_of(place, nodes),
+            receipts=args.out / RECEIPTS,
+            revoked=place.revoked,
         )
         try:
             result = federation.run(
@@ -341,14 +424,102 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
             raise
     model, record = result.model, result.record
-    write_run(args.out, model, record, page(model, record))
+    write_run(args.out, model, record, page(model, record), reports=result.reports)
     remove_journal(args.out)
+    link.note(state=FINISHED, awaited=(), owners={}, clusters=model.n_clusters)
     if args.json:
         places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
-        print(as_json({**as_record(model, record), **places, "run": settings["run"]}))
+        names_ = {"run": settings["run"], "identifier": state.identifier}
+        print(as_json({**as_record(model, record), **places, **names_}))
     else:
         print(f"{as_text(model, record)}\n\n{link.n_exchanges} exchanges; run {settings['run']}")
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
+
+
+def add_site(args: argparse.Namespace, place: "Coordinator") -> None:
+    """Ask one site what the others were asked in a finished run, and compute the model of all."""
+    from dataclasses import replace
+    from secrets import token_hex
+    from tempfile import TemporaryDirectory
+
+    from koncord._files import locked
+    from koncord.errors import KoncordError
+    from koncord.network.flower.link import FlowerLink, Relay
+    from koncord.network.processes import say
+    from koncord.report.federation import as_record, as_text
+    from koncord.report.page import page
+    from koncord.runs.folder import LOCK, MODEL, PAGE, REPORTS, read_run, replace_run
+    from koncord.runs.reports import Reports
+    from koncord.session.federation import RunResult
+    from koncord.session.growing import with_late
+
+    site, nodes = args.add_site, place.sites()
+    if site not in nodes:
+        invited = ", ".join(nodes) or "nobody"
+        raise ValueError(f"--add-site names {site}, who was not invited; invited: {invited}.")
+    with locked(args.out / LOCK, busy=f"Another koncord run works in '{args.out}'.", removes=True):
+        reports = Reports.load(args.out / REPORTS)
+        if site in reports.sites:
+            raise ValueError(f"--add-site names {site}, who takes part already; the sites: {', '.join(reports.sites)}.")
+        if not reports.method:
+            raise KoncordError(f"'{args.out}' is not of a run over a network; its sites are files on this machine.")
+        model, record = read_run(args.out)
+        run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{token_hex(4)}"
+        # Phase 1 and the report are one exchange, so every answer may take as long as phase 1.
+        policy = replace(server_policy_of(args), min_sites=1, round_timeout=args.first_timeout)
+        with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
+            say(f"Flower run {relay.run_id} carries run {run}")
+            wait_for_sites(relay, {site: nodes[site]}, policy)
+            link = FlowerLink(relay, {site: nodes[site]}, run=run, method=reports.method, policy=policy, journal=None)
+            late = with_late(RunResult(model=model, record=record, reports=reports), link, file="at the site")
+        replace_run(args.out, late.model, late.record, page(late.model, late.record), late.reports)
+    if args.json:
+        places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
+        print(as_json({**as_record(late.model, late.record), **places, "run": run, "added": list(late.record.added)}))
+    else:
+        print(f"{as_text(late.model, late.record)}\n\nadded: {site}; the others were not asked again; run {run}")
+        print(f"written: {args.out / PAGE} and, beside it, the model")
+
+
+def asked_of(args: argparse.Namespace) -> "Asked":
+    """Who asks for the run, what for and about which columns."""
+    from koncord.network.method import NOT_SAID, Asked
+
+    return Asked(
+        by=args.by or NOT_SAID,
+        purpose=args.purpose or NOT_SAID,
+        columns=None if args.columns is None else tuple(args.columns),
+    )
+
+
+def state_of(args: argparse.Namespace, settings: Mapping[str, Any], stated: str, aggregator: Any) -> "RunState":
+    """What is known of the run before its first exchange."""
+    from koncord.network.method import identifier
+    from koncord.network.runstate import RunState, driven_by_this
+
+    asked = asked_of(args)
+    return driven_by_this(
+        RunState(
+            run=settings["run"],
+            identifier=identifier(stated),
+            asked_by=asked.by,
+            purpose=asked.purpose,
+            aggregator=aggregator.name,
+            out=str(args.out.resolve()),
+            sites=tuple(settings["sites"]),
+            started=settings["started"],
+        )
+    )
+
+
+def keys_of(place: "Coordinator", nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether a site's key signed some bytes, for those of the sites that have one."""
+    from functools import partial
+
+    from koncord.network.certificates import is_signed
+
+    sites = [site for site in place.registered() if site.name in nodes and site.public]
+    return {site.name: partial(is_signed, site.public.encode()) for site in sites}
 
 
 def recorded(args: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -380,6 +551,7 @@ def server_policy_of(args: argparse.Namespace) -> ServerPolicy:
         round_timeout=args.round_timeout,
         first_timeout=args.first_timeout,
         wait=args.wait,
+        owner_wait=args.owner_wait,
     )
 
 
@@ -415,7 +587,7 @@ def listed(sites: Sequence[str]) -> str:
 
 
 def remove_journal(folder: Path) -> None:
-    """The run is over: what the sites sent is in the model as far as it is to be kept."""
+    """The run is over: what the sites sent is kept as far as a later one needs it (`koncord.runs.reports`)."""
     from shutil import rmtree
 
     (folder / SETTINGS).unlink()

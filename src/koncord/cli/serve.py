@@ -23,12 +23,14 @@ With --insecure nothing is encrypted and no site proves who it is. It is refused
 EPILOG = """\
 examples:
   koncord serve --host fed.example.org
+  koncord serve --host fed.example.org --page
   koncord serve --folder trial --host localhost --port 9443
   koncord serve --folder trial --insecure   # on one machine, to try things out: no certificates, no nginx
 """
 DEFAULT_FOLDER = Path("koncord-coordinator")
 DEFAULT_PORT = 8443
 DEFAULT_INTERNAL_PORT = 18443
+DEFAULT_PAGE_PORT = 8080
 
 
 def add_parser(subparsers: Any) -> None:
@@ -67,10 +69,55 @@ def add_parser(subparsers: Any) -> None:
         default=None,
         help="no TLS, no keys and no nginx; only on this machine itself (default: no)",
     )
-    parser.set_defaults(run=run)
+    group = parser.add_argument_group(
+        "page",
+        "To watch sites and runs by in a browser, with /health and /metrics for machines. It can change nothing.",
+    )
+    group.add_argument(
+        "--page",
+        metavar="PORT",
+        type=int,
+        nargs="?",
+        const=DEFAULT_PAGE_PORT,
+        help=f"serve the page, on port {DEFAULT_PAGE_PORT} unless another is given (default: no)",
+    )
+    group.add_argument(
+        "--page-listen",
+        metavar="ADDRESS",
+        help="address of the page (default: 127.0.0.1); it speaks no TLS: put a proxy that does before any other",
+    )
+    add_log_option(parser)
+    parser.set_defaults(run=run, command=NAME)
 
 
-def add_folder_option(parser: argparse.ArgumentParser) -> None:
+def add_log_option(parser: Any) -> None:
+    parser.add_argument("--log-json", action="store_true", help="progress on stderr as JSON lines with times")
+
+
+def begin_log(args: argparse.Namespace) -> None:
+    """From now on progress goes to stderr as the options say."""
+    if args.log_json:
+        from koncord.network.processes import log_as_json
+
+        log_as_json(args.command)
+
+
+def page_of(args: argparse.Namespace) -> tuple[str, int] | None:
+    """Address and port of the page; None without one."""
+    from koncord.network.places import check_host, check_port, is_loopback
+    from koncord.network.processes import say
+
+    if args.page is None:
+        if args.page_listen is not None:
+            raise ValueError("--page-listen goes with --page.")
+        return None
+    address = check_host(args.page_listen or "127.0.0.1")
+    if not is_loopback([address]):
+        say(f"note: the page at {address} is not encrypted; whoever is on the line reads its token")
+    return address, check_port("--page", args.page)
+
+
+def add_folder_option(parser: Any) -> None:
     parser.add_argument(
         "--folder",
         metavar="DIR",
@@ -86,12 +133,19 @@ def run(args: argparse.Namespace) -> None:
     from koncord.network.processes import Stopped, say, stopped_by_signals
     from koncord.network.serving import serving
 
+    begin_log(args)
+    page = page_of(args)
     place = place_of(args)
     if place.is_insecure:
         say(INSECURE)
     with stopped_by_signals():
         try:
-            with serving(place) as programs:
+            with serving(place, page) as programs:
+                if page is not None:
+                    from koncord.network.page import token_of
+
+                    host = f"[{page[0]}]" if ":" in page[0] else page[0]
+                    print(f"page: http://{host}:{page[1]}/?token={token_of(place)}", flush=True)
                 print(f"ready: sites reach {place.address}; invite one: {invite_command(args)}", flush=True)
                 programs.watch()
         except Stopped:

@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from koncord.data.datasets import load
+    from koncord.data.demonstrations import demonstration
     from koncord.data.partitions import partition
 
-_HOME = {"load": "koncord.data.datasets", "partition": "koncord.data.partitions"}
+_HOME = {
+    "demonstration": "koncord.data.demonstrations",
+    "load": "koncord.data.datasets",
+    "partition": "koncord.data.partitions",
+}
 
-__all__ = ["load", "partition"]
+__all__ = ["demonstration", "load", "partition"]
 
 
 def __getattr__(name: str) -> Any:

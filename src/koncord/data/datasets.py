@@ -113,7 +113,7 @@ def load(name: str, *, fetch: bool | None = None) -> Dataset:
     Parameters
     ----------
     name : str
-        Waveform, abalone, frog_species, frog_genus, mnist, fmnist, emnist, cifar10 or digits.
+        Waveform, abalone, frog_species, frog_genus, mnist, fmnist, emnist, cifar10, digits or penguins.
     fetch : bool or None, default None
         Whether a set that is not on this machine is fetched from its public source, compared with a checksum and kept
         in the cache folder; None fetches what cannot be made here. The environment variable KONCORD_OFFLINE=1 forbids
@@ -122,9 +122,9 @@ def load(name: str, *, fetch: bool | None = None) -> Dataset:
     Notes
     -----
     Files are looked for in the folder that the environment variable KONCORD_DATA names, then in the cache folder of
-    koncord. ``digits`` comes with scikit-learn. ``waveform`` is UCI's file where that is found; else it is generated at
-    once by the rule UCI's rows were drawn by, and fetched only with ``fetch=True``. fmnist, emnist and cifar10 have no
-    public copy: they are made by ``koncord embed``.
+    koncord. ``digits`` comes with scikit-learn, ``penguins`` with koncord. ``waveform`` is UCI's file where that is
+    found; else it is generated at once by the rule UCI's rows were drawn by, and fetched only with ``fetch=True``.
+    fmnist, emnist and cifar10 have no public copy: they are made by ``koncord embed``.
 
     What the data set has in `differs` tells how this copy differs from the data of the paper.
 
@@ -248,4 +248,21 @@ def digits() -> Dataset:
     )
 
 
-MADE: dict[str, Callable[[], Dataset]] = {"waveform": generated_waveform, "digits": digits}
+def palmer_penguins() -> Dataset:
+    from koncord.data.penguins import penguins
+
+    birds = penguins()
+    return Dataset(
+        name="penguins",
+        X=birds.X,
+        y=birds.species,
+        note="Palmer penguins, four measurements, by species",
+        differs="not a data set of the paper",
+    )
+
+
+MADE: dict[str, Callable[[], Dataset]] = {
+    "waveform": generated_waveform,
+    "digits": digits,
+    "penguins": palmer_penguins,
+}

@@ -66,6 +66,16 @@ class Gaussians:
             found[:, at] = np.vecdot(gaps, gaps)
         return found
 
+    def own_squared_distances(self, X: FloatArray, labels: IntArray) -> FloatArray:
+        """Squared Mahalanobis distance (n,) of every row to the center of its own cluster."""
+        maps, shifts, _ = self.whitening()
+        found = np.empty(len(X))
+        for at, (one, shift) in enumerate(zip(maps, shifts, strict=True)):
+            own = labels == at
+            gaps = X[own] @ one.T - shift
+            found[own] = np.vecdot(gaps, gaps)
+        return found
+
     def log_joint(self, X: FloatArray) -> FloatArray:
         """Log of weight times density (n, k) of every row in every cluster."""
         joint: FloatArray = np.log(self.weights) + self.whitening().log_peaks - 0.5 * self.squared_distances(X)

@@ -5,33 +5,38 @@ File format (version 3): a safetensors file. Its arrays are ``centers`` (k, d), 
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
 their means; and ``excluded.N`` where some of these were set aside; and, where the shape of the clusters is known,
 ``axes`` (q, d), ``covariances`` (k, q, q) along these axes and ``mixing`` (k,), the weights of the mixture; and, where
-more than a scale was agreed for the columns, ``plan.NAME`` of `koncord.prepare.plan.Plan`. Its metadata is one entry
-``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``, ``local_counts``, ``seed``,
-``settings``, ``diagnostics``, ``session``, ``versions`` and ``plan``. Files of versions 1 and 2 are read too
-(`koncord.model.oldfiles`).
+more than a scale was agreed for the columns, ``plan.NAME`` of `koncord.prepare.plan.Plan`; and, where there are nested
+clusterings, ``tree.joins``, ``tree.apart``, ``tree.centers``, ``tree.weights``, ``tree.covariances`` and, for each
+site, ``tree.groups.N`` (`koncord.kernels.tree`). Its metadata is one entry ``koncord``: a JSON object with ``format``,
+``version``, ``columns``, ``sites``, ``local_counts``, ``seed``, ``settings``, ``diagnostics``, ``confidence``,
+``session``, ``versions`` and ``plan``. Files of versions 1 and 2 are read too (`koncord.model.oldfiles`).
 Any safetensors reader opens it; nothing in it is executed.
 """
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from scipy.spatial.distance import cdist
+from scipy.special import gammaincinv
 
 from koncord._files import write_atomic
 from koncord._records import as_json, from_json
 from koncord.aggregate.base import members_of
+from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.data.files import Table
 from koncord.data.frames import table_in_memory
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
+from koncord.kernels.tree import ClusterTree
 from koncord.model.facts import SessionFacts
 from koncord.model.oldfiles import updated
 from koncord.prepare.plan import Plan, plain_plan
@@ -44,6 +49,10 @@ READS = (1, 2, 3)
 SHAPES = ("axes", "covariances", "mixing")
 # Arrays of the plan, where it has them.
 PLANNED = ("logged", "least", "low", "high", "fill", "covariances")
+# Quantile of the rows of a Gaussian cluster beyond which a row is an outlier: one in a thousand.
+OUTLIER_QUANTILE = 0.999
+OUTLIER = -1
+TREE = "tree."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +76,8 @@ class GlobalModel:
     plan: Plan = None  # type: ignore[assignment]  # what is done with columns; None: they are scaled
     excluded: Mapping[str, BoolArray] = field(default_factory=dict)  # mask of the components set aside, by site
     gaussians: Gaussians | None = None  # shape of the clusters around the same centers; None: a row goes to the nearest
+    tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where the aggregator has them
+    confidence: Confidence | None = None  # how sure the clusters are, where the aggregator tells
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # estimator and aggregator as text
     diagnostics: Diagnostics = field(default_factory=Diagnostics)  # what the aggregator says of its result
@@ -135,9 +146,25 @@ class GlobalModel:
         """Rows of a table on the scale of the centers, each by itself: what fills its gaps is the model's."""
         return self.plan.apply(table.X, table.columns, table.levels, centers=self.centers)
 
-    def predict(self, X: Any) -> IntArray:
-        """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known."""
-        return self.assign(self.scaled(X))
+    def predict(self, X: Any, *, outliers: bool = False, quantile: float = OUTLIER_QUANTILE) -> IntArray:
+        """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known.
+
+        Parameters
+        ----------
+        X : table (n, n_features)
+            In the units of the sites' tables.
+        outliers : bool, default False
+            Give -1 to rows that lie outside of their cluster (see `outliers`); needs the shape of the clusters.
+        quantile : float, default 0.999
+            With `outliers`: the share of a cluster's rows that lie inside.
+        """
+        Z = self.scaled(X)
+        labels = self.assign(Z)
+        return self.without_outliers(Z, labels, quantile) if outliers else labels
+
+    def without_outliers(self, Z: FloatArray, labels: IntArray, quantile: float) -> IntArray:
+        """The labels of scaled rows with -1 for those that lie outside of their cluster."""
+        return np.where(self._is_outlier(Z, labels, quantile), OUTLIER, labels)
 
     def assign(self, Z: FloatArray) -> IntArray:
         """Global cluster of every row that is scaled already."""
@@ -156,6 +183,107 @@ class GlobalModel:
         most = joint.max(axis=1)
         found: FloatArray = most + np.log(np.exp(joint - most[:, None]).sum(axis=1))
         return found
+
+    def distances(self, X: Any) -> FloatArray:
+        """Distance (n, n_clusters) of every row to every cluster, in the cluster's own metric.
+
+        That is the Mahalanobis distance along the axes of the clusters; where no shapes are known, the Euclidean
+        distance to the centers on the scaled columns.
+        """
+        return self.distances_of(self.scaled(X))
+
+    def distances_of(self, Z: FloatArray) -> FloatArray:
+        """The distances of rows that are scaled already."""
+        if self.gaussians is None:
+            to_centers: FloatArray = cdist(Z, self.centers)
+            return to_centers
+        return np.sqrt(self.gaussians.squared_distances(Z))
+
+    def outliers(self, X: Any, *, quantile: float = OUTLIER_QUANTILE) -> BoolArray:
+        """Whether every row (n,) lies outside of its cluster; needs the shape of the clusters.
+
+        The squared Mahalanobis distance of a row of a Gaussian follows a chi-square distribution with as many degrees
+        of freedom as there are axes. A row beyond its `quantile` is an outlier. Directions in which the rows of the
+        federation hardly vary are no axes of the clusters, and tell of no outlier.
+
+        Parameters
+        ----------
+        X : table (n, n_features)
+            In the units of the sites' tables.
+        quantile : float, default 0.999
+            The share of a cluster's rows that lie inside: more than 0 and less than 1.
+        """
+        Z = self.scaled(X)
+        return self._is_outlier(Z, self.assign(Z), quantile)
+
+    def _is_outlier(self, Z: FloatArray, labels: IntArray, quantile: float) -> BoolArray:
+        shapes = self._shapes()
+        if not 0 < quantile < 1:
+            raise ValueError(f"'quantile' of GlobalModel must be more than 0 and less than 1; got {quantile:g}.")
+        reach = 2 * gammaincinv(len(shapes.axes) / 2, quantile)  # the quantile of chi-square
+        found: BoolArray = shapes.own_squared_distances(Z, labels) > reach
+        return found
+
+    # --- other numbers of clusters ---
+
+    @property
+    def available(self) -> range:
+        """The numbers of clusters that `at` has."""
+        k = self.n_clusters
+        return range(k, k + 1) if self.tree is None else range(1, self.tree.n_leaves + 1)
+
+    def at(self, k: int) -> "GlobalModel":
+        """The model with k clusters, nested in or made of those of this one.
+
+        With fewer clusters, those that are least apart are joined: their Gaussians by their moments, their rows by
+        their sums. With more, clusters are cut where that leaves the parts farthest apart. Of the finer clusters the
+        sites were not asked: such a model has no rows by site (`holdings`). What is known of this model's clusters
+        (`confidence`, `diagnostics`, `session`) is not of the other one's, and left out.
+
+        Parameters
+        ----------
+        k : int
+            Number of clusters, one of `available`.
+        """
+        if k == self.n_clusters:
+            return self
+        if self.tree is None or k not in self.available:
+            raise ValueError(
+                f"'k' of GlobalModel.at must be a number of clusters that this model has, {listed(self.available)}; "
+                f"got {k}."
+            )
+        nodes, labels = self.tree.nodes_at(k), self.tree.labels_at(k)
+        own = self.tree.labels_at(self.n_clusters)
+        centers = self.tree.centers[nodes]
+        into = dict(zip(own.tolist(), labels.tolist(), strict=True))  # each cluster, joined into which
+        is_coarser = k < self.n_clusters
+        return replace(
+            self,
+            centers=centers,
+            weights=joined(self.weights, into, k) if is_coarser else self._finer_weights(nodes, labels, own),
+            holdings=joined(self.holdings, into, k) if is_coarser else np.empty((0, k), dtype=np.int64),
+            groups={site: labels[leaves] for site, leaves in self.tree.groups.items()},
+            gaussians=None
+            if self.gaussians is None or self.tree.covariances is None
+            else Gaussians(
+                centers=centers,
+                axes=self.gaussians.axes,
+                covariances=self.tree.covariances[nodes],
+                weights=self.tree.weights[nodes],
+            ),
+            confidence=None,
+            diagnostics=Diagnostics(label_rule=self.diagnostics.label_rule),
+            session=SessionFacts(min_report=self.session.min_report, min_support=self.session.min_support),
+        )
+
+    def _finer_weights(self, nodes: IntArray, labels: IntArray, own: IntArray) -> FloatArray:
+        """Of each part of a cluster its share in the weight of the cluster."""
+        assert self.tree is not None
+        shares = self.tree.weights[nodes]
+        inside = np.array([own[labels == cluster][0] for cluster in range(len(nodes))])
+        totals = np.bincount(inside, shares, minlength=self.n_clusters)
+        weights: FloatArray = self.weights[inside] * shares / np.where(totals > 0, totals, 1.0)[inside]
+        return weights
 
     def _shapes(self) -> Gaussians:
         if self.gaussians is None:
@@ -190,6 +318,7 @@ class GlobalModel:
             "holdings": self.holdings,
             **({} if self.gaussians is None else shapes_of(self.gaussians)),
             **{f"plan.{name}": each for name in PLANNED if (each := getattr(self.plan, name)) is not None},
+            **({} if self.tree is None else tree_arrays(self.tree, self.sites)),
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
             **{f"excluded.{at}": self.excluded[site] for at, site in enumerate(self.sites) if site in self.excluded},
@@ -206,6 +335,7 @@ class GlobalModel:
             "seed": self.seed,
             "settings": dict(self.settings),
             "diagnostics": as_json(self.diagnostics),
+            "confidence": as_json(self.confidence),
             "session": as_json(self.session),
             "versions": dict(self.versions),
             "plan": {
@@ -248,6 +378,8 @@ class GlobalModel:
                 excluded=by_site("excluded", sites, arrays),
                 plan=plan_in(header, arrays),  # type: ignore[arg-type]
                 gaussians=gaussians_in(arrays),
+                tree=tree_in(arrays, sites),
+                confidence=confidence_in(header),
                 seed=header["seed"],
                 settings=header["settings"],
                 diagnostics=from_json(Diagnostics, header["diagnostics"]),
@@ -291,3 +423,35 @@ def gaussians_in(arrays: Mapping[str, Any]) -> Gaussians | None:
         return None
     axes, covariances, weights = (arrays[name] for name in SHAPES)
     return Gaussians(centers=arrays["centers"], axes=axes, covariances=covariances, weights=weights)
+
+
+def tree_arrays(tree: ClusterTree, sites: Sequence[str]) -> dict[str, FloatArray | IntArray]:
+    """The arrays of a tree by their names in the file."""
+    named = {name: array for name, array in tree.arrays().items() if not name.startswith("groups.")}
+    named |= {f"groups.{at}": tree.groups[site] for at, site in enumerate(sites) if site in tree.groups}
+    return {f"{TREE}{name}": array for name, array in named.items()}
+
+
+def tree_in(arrays: Mapping[str, Any], sites: Sequence[str]) -> ClusterTree | None:
+    own = {name.removeprefix(TREE): array for name, array in arrays.items() if name.startswith(TREE)}
+    if not own:
+        return None
+    groups = {site: own.pop(f"groups.{at}") for at, site in enumerate(sites) if f"groups.{at}" in own}
+    return ClusterTree(**own, groups=groups)
+
+
+def confidence_in(header: Mapping[str, Any]) -> Confidence | None:
+    stored = header.get("confidence")
+    return None if stored is None else from_json(Confidence, stored)
+
+
+def listed(available: range) -> str:
+    return f"{available[0]} to {available[-1]}" if len(available) > 1 else f"{available[0]} only"
+
+
+def joined(values: Any, into: Mapping[int, int], k: int) -> Any:
+    """Sums over the last axis of the clusters that go into each of k."""
+    found = np.zeros((*values.shape[:-1], k), dtype=values.dtype)
+    for cluster, target in into.items():
+        found[..., target] += values[..., cluster]
+    return found

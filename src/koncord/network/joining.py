@@ -1,121 +1,247 @@
-"""A site's programs, Flower's SuperNode and koncord's client: begun again when one ends, until somebody says stop."""
+"""A site while it is joined: it takes messages, answers each in a copy of this process, and comes back when cut off.
 
+One process does it all, and it has one thread, so that it may be copied. The copy has everything loaded, computes one
+answer and ends: whatever becomes of it, this process says so to the coordinator and goes on.
+"""
+
+import os
+import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from secrets import token_bytes
+from select import select
+from traceback import print_exception
+from typing import Any, NoReturn
 
-from koncord._files import write_atomic
-from koncord.errors import KoncordError
-from koncord.network.certificates import check_not_expired, write_authority
-from koncord.network.flower.programs import SECRET, environment, supernode_command, write_supernode
-from koncord.network.places import RUNTIME, Invitation
-from koncord.network.processes import Program, say
-from koncord.network.serving import EXPIRED, free_port, problem_of
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
+from koncord.errors import NO_ANSWER, KoncordError, told_outside
+from koncord.network.certificates import check_not_expired
+from koncord.network.flower.fleet import EXCHANGE, NAME, ConnectionLost, Fleet, Question, connected, name_record
+from koncord.network.flower.frames import as_frame, from_frame
+from koncord.network.places import Invitation
+from koncord.network.processes import die_with_parent, say
+from koncord.network.serving import learned_authority, problem_of
+from koncord.network.sitefolder import SiteFolder, answer_record, trust
+from koncord.privacy.budget import rho_of
 
-CONNECTED = b"SuperNode ID:"
-POLL = 0.5
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
-SECRET_BYTES = 32
+# How often a site looks for messages: seconds, while the last one is not older than this. Every look costs Flower some
+# hundredths of a second of computing.
+LOOKS = ((20.0, 0.2), (300.0, 1.0), (float("inf"), 3.0))
+NOTICE_EVERY = 0.5
+LEARN_EVERY = 600.0
+LOG = "answers.log"
+NODE = "node"  # Flower's number of the site, while it is connected
 
 
-def stay_joined(folder: Path, invitation: Invitation, *, patience: float | None) -> None:
-    """Keep the site connected; `KoncordError` if it was not for `patience` seconds. Ends only by an exception."""
+def stay_joined(
+    folder: Path, invitation: Invitation, *, patience: float | None, each_time: Callable[[], None] | None = None
+) -> NoReturn:
+    """Keep the site connected; `KoncordError` if it was not for `patience` seconds. Ends only by an exception.
+
+    `each_time` is called twice a second: what the site's owner is to see, and may answer.
+    """
     check_not_expired(
         invitation.authority.encode(), "The certificate in the invitation", "ask the coordinator for a new invitation"
     )
     folder = folder.resolve()
-    home = folder / "flower"
-    home.mkdir(exist_ok=True)
-    write_runtime(folder / RUNTIME)
-    keep_connected(folder, invitation, environment(home), patience=patience)
-
-
-def write_runtime(folder: Path) -> None:
-    """Write what the SuperNode and koncord's client know each other by: new at every join, and for nobody else."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)
-    write_authority(folder, [])
-    write_atomic(folder / SECRET, token_bytes(SECRET_BYTES), private=True)
-
-
-def keep_connected(
-    folder: Path, invitation: Invitation, variables: Mapping[str, str], *, patience: float | None
-) -> None:
-    """Start koncord's client, and the SuperNode again whenever it ends; when the client ends, start both again.
-
-    A SuperNode whose client is gone may wait without end for an answer that does not come.
-    """
-    log = folder / "flower.log"
-    address, credentials = invitation.address, None if invitation.is_insecure else folder
+    load(folder)
+    site = Joined(folder, invitation, each_time or (lambda: None))
     n_failures, last_connected = 0, time.monotonic()
-    client = start_client(folder, variables)
+    while True:
+        why = ""
+        try:
+            site.check()
+            with connected(invitation.address, credentials=site.credentials, node_file=folder / NODE) as fleet:
+                n_failures = 0
+                say(f"joined {invitation.address}")
+                try:
+                    site.answer_all(fleet)
+                finally:
+                    last_connected = time.monotonic()
+        except ConnectionLost as error:
+            why = str(error)
+        pause = PAUSES[min(n_failures, len(PAUSES) - 1)]
+        if patience is not None and time.monotonic() - last_connected + pause > patience:
+            raise KoncordError(f"{invitation.address} did not take this site within {patience:g} s: {why}.")
+        n_failures += 1
+        say(f"{invitation.address} does not take this site now ({why}); next try in {pause:g} s")
+        site.pause(pause)
+
+
+def load(folder: Path) -> None:
+    """Load what an answer needs, ahead of the first one."""
+    place = SiteFolder.load(folder)
+    for name in set(place.methods) & set(AGGREGATORS.outside):
+        aggregator_named(name)
+    budget = place.policy.budget
+    if budget is not None:
+        rho_of(budget.epsilon, budget.delta)  # loads OpenDP; no noise is drawn here, where all copies would share it
+
+
+class Joined:
+    """What a site does between connecting and being cut off."""
+
+    def __init__(self, folder: Path, invitation: Invitation, each_time: Callable[[], None]) -> None:
+        self.folder, self.invitation, self.each_time = folder, invitation, each_time
+        self.credentials = None if invitation.is_insecure else folder
+        self._noticed = self._learned = 0.0
+
+    def check(self) -> None:
+        """Say what keeps the site out, as far as the server shows it, and learn of a new authority."""
+        if self.credentials is None:
+            return
+        problem = problem_of(self.invitation.address, self.folder / "ca.crt")
+        if problem is not None:
+            say(f"{self.invitation.address} cannot take this site: {problem}")
+        self.learn()
+
+    def learn(self) -> bool:
+        """Trust a new authority if one that is trusted announced it; whether there was one."""
+        self._learned = time.monotonic()
+        new = learned_authority(self.invitation.address, self.folder / "ca.crt")
+        if new is not None:
+            trust(self.folder, self.invitation, new)
+            say("the coordinator has announced a new certificate authority: this site trusts both from now on")
+        return new is not None
+
+    def answer_all(self, fleet: Fleet) -> NoReturn:
+        """Answer every message, one after the other; ends by `ConnectionLost`."""
+        last = time.monotonic() - LOOKS[0][0]  # one that has just joined is not in a hurry, but near it
+        while True:
+            self.notice(fleet)
+            question = fleet.receive()
+            if question is None:
+                self.sleep(fleet, pause_after(time.monotonic() - last))
+            else:
+                fleet.reply(question, self.record_for(fleet, question))
+                last = time.monotonic()
+            if self.credentials is not None and time.monotonic() - self._learned > LEARN_EVERY and self.learn():
+                raise ConnectionLost("it has a new authority")
+
+    def record_for(self, fleet: Fleet, question: Question) -> Mapping[str, Any] | None:
+        if question.kind == NAME and self.credentials is None:
+            return name_record(self.invitation.site)
+        if question.kind != EXCHANGE:
+            return None
+        return answered_by_copy(self.folder, question.record, lambda: self.notice(fleet))
+
+    def notice(self, fleet: Fleet | None = None) -> None:
+        """Stay known to the coordinator, and show the owner what is to be seen."""
+        if fleet is not None:
+            fleet.stay()
+        if time.monotonic() - self._noticed > NOTICE_EVERY:
+            self._noticed = time.monotonic()
+            self.each_time()
+
+    def sleep(self, fleet: Fleet, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, NOTICE_EVERY))
+            self.notice(fleet)
+
+    def pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, NOTICE_EVERY))
+            self.notice()
+
+
+def pause_after(silence: float) -> float:
+    """Seconds to the next look when the last message came so long ago."""
+    return next(pause for until, pause in LOOKS if silence < until)
+
+
+# --- one answer ---
+
+
+def answered_by_copy(state: Path, record: Mapping[str, Any], meanwhile: Callable[[], None]) -> dict[str, Any]:
+    """The record of an answer, made by a copy of this process; an error if the copy ends without one.
+
+    `meanwhile` is called again and again until then; if it raises, the copy is ended.
+    """
+    reads, writes = os.pipe()
+    copy = os.fork()
+    if copy == 0:
+        os.close(reads)
+        answer_and_end(state, record, writes)
+    os.close(writes)
+    came: list[bytes] = []
     try:
         while True:
-            problem = None if credentials is None else problem_of(address, credentials / "ca.crt")
-            if problem is not None:
-                say(f"{address} cannot take this site: {problem}")
-            begins_at = log.stat().st_size if log.exists() else 0
-            port = free_port()
-            command = supernode_command(
-                address=address, site=invitation.site, credentials=credentials, port=port, runtime=folder / RUNTIME
-            )
-            supernode = Program("Flower", command, log=log, environment=variables)
-            try:
-                write_supernode(folder / RUNTIME, address=f"127.0.0.1:{port}", pid=supernode.process.pid)
-                is_connected = False
-                while not supernode.has_ended and not client.has_ended:
-                    if not is_connected and CONNECTED in content_from(log, begins_at):
-                        is_connected, n_failures = True, 0
-                        say(f"joined {address}")
-                    if is_connected:
-                        last_connected = time.monotonic()
-                    check_patience(patience, last_connected, address, supernode)
-                    time.sleep(POLL)
-            finally:
-                supernode.stop()
-            check_patience(patience, last_connected, address, supernode)
-            pause = PAUSES[min(n_failures, len(PAUSES) - 1)]
-            n_failures += 1
-            if client.has_ended:
-                why = f"what answers for this site has ended (see {client.log})"
-                client.stop()
-                client = start_client(folder, variables)
+            if not select([reads], [], [], NOTICE_EVERY)[0]:
+                meanwhile()
+            elif part := os.read(reads, 1 << 20):
+                came.append(part)
             else:
-                why = f"{address} does not take this site now ({reason(content_from(log, begins_at))})"
-            say(f"{why}; next try in {pause:g} s")
-            time.sleep(pause)
+                break
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.kill(copy, signal.SIGKILL)
+        raise
     finally:
-        client.stop()
+        os.close(reads)
+        code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+    if code == 0:
+        return unframed(b"".join(came))
+    say(f"the process that answered a message ended with {code} (see {state / LOG}); the next one is answered again")
+    return {"error": NO_ANSWER}
 
 
-def start_client(folder: Path, variables: Mapping[str, str]) -> Program:
-    command = [sys.executable, "-m", "koncord.network.clientapp", str(folder)]
-    return Program("koncord", command, log=folder / "answers.log", environment=variables)
+def answer_and_end(state: Path, record: Mapping[str, Any], writes: int) -> NoReturn:
+    """In the copy: answer, write the record to a pipe, and end."""
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        if sys.platform == "linux":
+            die_with_parent()
+        log = os.open(state / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        with os.fdopen(writes, "wb") as file:
+            file.write(framed(record_of_answer(state, record)))
+        code = 0
+    except BaseException as error:
+        print_exception(error)
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
-def check_patience(patience: float | None, last_connected: float, address: str, program: Program) -> None:
-    if patience is not None and time.monotonic() - last_connected > patience:
-        raise KoncordError(
-            f"{address} did not take this site within {patience:g} s: "
-            f"{reason(program.log.read_bytes()) or 'no answer'} (see {program.log})."
+def record_of_answer(state: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What is sent: an answer, or a sentence that says nothing of the rows; the reason itself stays in the log."""
+    try:
+        return answer_record(
+            state,
+            str(record["run"]),
+            int(record["exchange"]),
+            str(record["method"]),
+            [bytes(message) for message in record["messages"]],
         )
+    except Exception as error:
+        print_exception(error)
+        return {"error": told_outside(error)}
 
 
-def content_from(path: Path, start: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read()
+def framed(record: Mapping[str, Any]) -> bytes:
+    """A record whose only bytes are its replies."""
+    replies = record.get("replies", [])
+    header = {name: value for name, value in record.items() if name != "replies"}
+    return as_frame({"record": header, "n_replies": len(replies) if "replies" in record else None}, numbered(replies))
 
 
-def reason(log: bytes) -> str:
-    """What Flower says went wrong, in a few words."""
-    text = log.decode(errors="replace")
-    known = {
-        "certificate has expired": EXPIRED,
-        "CERTIFICATE_VERIFY_FAILED": "its certificate is not of the authority of the invitation",
-        "Failed to activate SuperNode": "it does not know the key of the invitation, or holds this site for connected",
-        "Connection refused": "nobody answers there",
-    }
-    return next((meaning for word, meaning in known.items() if word in text), "it ended the connection")
+def numbered(replies: list[bytes]) -> dict[str, bytes]:
+    return {f"{at}": reply for at, reply in enumerate(replies)}
+
+
+def unframed(frame: bytes) -> dict[str, Any]:
+    header, blobs = from_frame(frame)
+    record: dict[str, Any] = header["record"]
+    if header["n_replies"] is not None:
+        record["replies"] = [blobs[f"{at}"] for at in range(header["n_replies"])]
+    return record

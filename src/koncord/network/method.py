@@ -1,12 +1,16 @@
-"""What a coordinator tells the sites of the method of a run, as JSON, and what a site makes of it.
+"""What a coordinator states of a run to the sites, as JSON, and what a site makes of it.
 
-The aggregator goes with its parameters: they say how many rounds a run may have. Nothing of it is run but the
-constructors of koncord's own classes, which store what they are given, and of those of installed packages that the
-owner of the site allowed by name: no other package is even imported.
+The statement goes with every exchange and never changes in a run: who asks and what for, the aggregator and its
+parameters, the estimator, the columns. Its SHA-256 is the run's identifier, which both sides show. The parameters say
+how many rounds a run may have. Nothing of it is run but the constructors of koncord's own classes, which store what
+they are given, and of those of installed packages that the owner of the site allowed by name: no other package is even
+imported.
 """
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ from sklearn.base import clone
 
 from koncord._random import seeded
 from koncord._registry import Registry
+from koncord._text import shortened
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
@@ -22,20 +27,94 @@ from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS
 
 LONGEST = 10_000  # characters
+IDENTIFIER_DIGITS = 16  # of a SHA-256: as much as two people compare
+NOT_SAID = "not said"
 # A method with more rounds than this must be named by the owner of a site: each round tells more.
 MOST_ROUNDS = 25
 # A few rows of nobody's, on which an estimator shows whether its arguments are right.
 SAMPLE = np.linspace(-1.0, 1.0, 24).reshape(12, 2)
 
 
-def as_text(aggregator: Aggregator, estimator: Mapping[str, Any]) -> str:
-    """The method of a run; `estimator` holds the arguments of `estimator_named`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who asks for a run, what for, and which columns it is about."""
+
+    by: str = NOT_SAID  # as the coordinator says; nobody proves it
+    purpose: str = NOT_SAID
+    columns: tuple[str, ...] | None = None  # None: all that the sites have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a site is asked to take part in, as its owner sees it."""
+
+    identifier: str
+    asked: Asked
+    aggregator: str
+    parameters: Mapping[str, Any]
+    estimator: Mapping[str, Any]
+    rounds: int  # at most, by the aggregator's own account with these parameters
+
+    def as_record(self) -> dict[str, Any]:
+        """For a file, and for a machine."""
+        return {
+            "identifier": self.identifier,
+            "asked_by": self.asked.by,
+            "purpose": self.asked.purpose,
+            "aggregator": self.aggregator,
+            "parameters": dict(self.parameters),
+            "estimator": {name: value for name, value in self.estimator.items() if value is not None},
+            "columns": None if self.asked.columns is None else list(self.asked.columns),
+            "rounds": self.rounds,
+        }
+
+
+def as_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: Asked | None = None) -> str:
+    """The statement of a run; `estimator` holds the arguments of `estimator_named`."""
     stated = {
         "aggregator": aggregator.name,
         "parameters": aggregator.get_params(deep=False),
         "estimator": dict(estimator),
     }
+    if asked is not None:
+        columns = None if asked.columns is None else list(asked.columns)
+        stated["asked"] = {"by": asked.by, "purpose": asked.purpose, "columns": columns}
     return json.dumps(stated, sort_keys=True)
+
+
+def identifier(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:IDENTIFIER_DIGITS]
+
+
+def statement_of(text: str, aggregator: Aggregator) -> Statement:
+    """What is asked, from a text that `from_text` has read as a method with this aggregator."""
+    stated = json.loads(text)
+    return Statement(
+        identifier=identifier(text),
+        asked=asked_in(stated.get("asked", {})),
+        aggregator=aggregator.name,
+        parameters=stated.get("parameters", {}),
+        estimator=stated["estimator"],
+        rounds=aggregator.most_rounds(),
+    )
+
+
+def asked_in(content: Any) -> Asked:
+    """Who asks, from another's JSON; `ValueError` if it is not that."""
+    if not isinstance(content, dict):
+        raise ValueError("'asked' is not an object.")
+    by, purpose, columns = content.get("by", NOT_SAID), content.get("purpose", NOT_SAID), content.get("columns")
+    if not isinstance(by, str) or not isinstance(purpose, str):
+        raise ValueError("'by' and 'purpose' are not text.")
+    if columns is not None and not (
+        isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns)
+    ):
+        raise ValueError("'columns' is not a list of names.")
+    return Asked(
+        by=shortened(by) or NOT_SAID,
+        purpose=shortened(purpose) or NOT_SAID,
+        columns=None if columns is None else tuple(columns),
+    )
 
 
 def from_text(text: str, allowed: Collection[str] = ()) -> tuple[Aggregator, Any]:
@@ -67,10 +146,10 @@ def check_not_outside(registry: Registry, name: str, allowed: Collection[str]) -
 
 
 def usual_methods(*, with_rows: bool) -> tuple[str, ...]:
-    """What a site takes part in unless its owner names other methods: few rounds, and rows only if they may leave.
+    """What a site takes part in unless its owner names other methods: what its joint partition covers, in few rounds.
 
-    Never what an installed package adds.
+    And what sends rows, if they may leave. Never what an installed package adds.
     """
     kinds = [aggregator_named(name) for name in AGGREGATORS.own]
-    few = [kind.name for kind in kinds if not sends_rows(kind) and kind().most_rounds() <= MOST_ROUNDS]
+    few = [kind.name for kind in kinds if kind.sums_over_cells and kind().most_rounds() <= MOST_ROUNDS]
     return tuple(sorted([*few, *(kind.name for kind in kinds if with_rows and sends_rows(kind))]))

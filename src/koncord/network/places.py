@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
@@ -12,10 +14,10 @@ from koncord._files import write_atomic
 from koncord.errors import KoncordError
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
+REQUEST_FORMAT = "koncord-request"
 VERSION = 1
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-RUNTIME = "runtime"  # in a site's folder: what its SuperNode and its client know each other by
 LOWEST_PORT, HIGHEST_PORT = 1, 65535
 INSECURE = (
     "WARNING: this federation is insecure. Nothing is encrypted and no site proves who it is: anyone who can run a "
@@ -45,6 +47,15 @@ class Coordinator:
         return None if self.is_insecure else self.folder / "ca.crt"
 
     @property
+    def internal(self) -> Path:
+        """Folder of the certificates of Flower itself, which only this machine sees: new at every start."""
+        return self.folder / "internal"
+
+    @property
+    def internal_authority(self) -> Path | None:
+        return None if self.is_insecure else self.internal / "ca.crt"
+
+    @property
     def flower_host(self) -> str:
         return self.listen if self.is_insecure else "127.0.0.1"
 
@@ -62,20 +73,50 @@ class Coordinator:
             return
         from koncord.network.certificates import check_not_expired
 
-        for name in ("ca.crt", "server.crt"):
+        ways_out = {
+            "ca.crt": "start a coordinator with another --folder and invite the sites anew",
+            "server.crt": "make a new one: koncord renew",
+        }
+        for name, way_out in ways_out.items():
             path = self.folder / name
-            way_out = "start a coordinator with another --folder and invite the sites anew"
             check_not_expired(path.read_bytes(), f"The certificate '{path}'", way_out)
 
     def sites(self) -> dict[str, int | None]:
-        """Flower's number of every site that was invited, by name; None where it has none of its own without a key."""
-        files = sorted((self.folder / "sites").glob("*.json"))
-        content = [read_json(path, SITE_FORMAT, "the entry of an invited site") for path in files]
-        return {each["site"]: each["node"] for each in content}
+        """Flower's number of every site that may take part, by name; None without a key."""
+        return {site.name: site.node for site in self.registered() if site.revoked is None}
 
-    def add_site(self, site: str, node: int | None) -> None:
-        entry = {"format": SITE_FORMAT, "version": VERSION, "site": site, "node": node}
-        write_atomic(self.folder / "sites" / f"{site}.json", json.dumps(entry).encode(), private=True)
+    def registered(self) -> list["RegisteredSite"]:
+        """Every site that was invited, by name, those whose key was revoked among them."""
+        return [RegisteredSite.load(path) for path in sorted((self.folder / "sites").glob("*.json"))]
+
+    def find_site(self, name: str) -> "RegisteredSite":
+        """The site of this name; `ValueError` if none was invited."""
+        known = {site.name: site for site in self.registered()}
+        if name not in known:
+            raise ValueError(f"No site {name!r} was invited; invited: {', '.join(known) or 'nobody'}.")
+        return known[name]
+
+    def write_site(self, site: "RegisteredSite") -> None:
+        site.save(self.folder / "sites" / f"{site.name}.json")
+
+    def note_seen(self, versions: Mapping[str, str]) -> None:
+        """Keep that some sites have just answered, with the version of koncord each says it has."""
+        folder = self.folder / "seen"
+        folder.mkdir(exist_ok=True)
+        for site, version in versions.items():
+            write_atomic(folder / f"{site}.json", json.dumps({"seen": now(), "version": version}).encode())
+
+    def seen(self, site: str) -> tuple[str, str]:
+        """When a site last answered, and the version it said it has; empty where it never did."""
+        path = self.folder / "seen" / f"{site}.json"
+        if not path.exists():
+            return "", ""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return content["seen"], content["version"]
+
+    def revoked(self) -> set[str]:
+        """Names of the sites whose key was revoked."""
+        return {site.name for site in self.registered() if site.revoked is not None}
 
     def create(self) -> None:
         """Make the folder with its certificates; the settings come last, so that half a folder is none."""
@@ -108,35 +149,150 @@ class Coordinator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredSite:
+    """What a coordinator keeps of a site that it invited."""
+
+    name: str
+    node: int | None  # Flower's number; None without a key
+    public: str = ""  # the public half of its key, OpenSSH; empty without TLS
+    has_own_key: bool = False  # made at the site, so that nobody else has seen it
+    invited: str = ""  # ISO 8601, UTC
+    revoked: str | None = None  # when, ISO 8601, UTC
+    reason: str = ""  # why it was revoked
+    is_unregistered: bool = False  # at Flower, too
+
+    @property
+    def fingerprint(self) -> str:
+        from koncord.network.certificates import fingerprint
+
+        return fingerprint(self.public.encode()) if self.public else ""
+
+    def save(self, path: Path) -> None:
+        content = {"format": SITE_FORMAT, "version": VERSION, **asdict(self)}
+        content["site"] = content.pop("name")
+        write_atomic(path, json.dumps(content, indent=1).encode(), private=True, durable=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path, SITE_FORMAT, "the entry of an invited site")
+        kept = ("node", "public", "has_own_key", "invited", "revoked", "reason", "is_unregistered")
+        return cls(name=content["site"], **{name: content[name] for name in kept if name in content})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A site's wish to be invited, with the public half of a key that it made itself and signed this with."""
+
+    site: str
+    public: str  # OpenSSH
+    version: str  # of koncord at the site
+    signature: str = ""  # base64, of all that is before
+
+    @property
+    def fingerprint(self) -> str:
+        from koncord.network.certificates import fingerprint
+
+        return fingerprint(self.public.encode())
+
+    @property
+    def signed_content(self) -> bytes:
+        return json.dumps([REQUEST_FORMAT, VERSION, self.site, self.public, self.version]).encode()
+
+    @classmethod
+    def made(cls, site: str, private: bytes, version: str) -> Self:
+        """The request of the holder of a private key."""
+        from koncord.network.certificates import public_half, signed
+
+        unsigned = cls(site=site, public=public_half(private).decode(), version=version)
+        signature = b64encode(signed(private, unsigned.signed_content)).decode()
+        return cls(site=site, public=unsigned.public, version=version, signature=signature)
+
+    def save(self, path: Path) -> None:
+        content = {
+            "format": REQUEST_FORMAT,
+            "version": VERSION,
+            "site": self.site,
+            "public": self.public,
+            "fingerprint": self.fingerprint,
+            "koncord": self.version,
+            "signature": self.signature,
+        }
+        write_atomic(path, json.dumps(content, indent=1).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The request in a file; `KoncordError` unless the holder of its key signed it as it is."""
+        from koncord.network.certificates import is_signed
+
+        content = read_json(path, REQUEST_FORMAT, "a request of koncord request")
+        fields = {"site": "site", "public": "public", "version": "koncord", "signature": "signature"}
+        if not all(isinstance(content.get(key), str) for key in fields.values()):
+            raise KoncordError(f"'{path}' is not a request of koncord request.")
+        made = cls(**{name: content[key] for name, key in fields.items()})
+        check_site_name(made.site)
+        try:
+            is_its_own = is_signed(made.public.encode(), made.signed_content, b64decode(made.signature))
+        except ValueError as error:
+            raise KoncordError(f"'{path}' is not a request of koncord request: {error}") from error
+        if not is_its_own:
+            raise KoncordError(f"'{path}' was not signed with the key in it: it was changed on its way.")
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
     """All a site needs to join: who it is, where the coordinator is, and how each knows the other."""
 
     site: str
     address: str
-    authority: str  # certificate, PEM; empty without TLS
-    key: str  # private, OpenSSH; empty without TLS
+    authority: str  # certificates, PEM; empty without TLS
+    key: str = ""  # private, OpenSSH; empty where the site made its own, and without TLS
+    fingerprint: str = ""  # of the key
     is_insecure: bool = False
 
     def save(self, path: Path) -> None:
         content = {"format": INVITE_FORMAT, "version": VERSION, **asdict(self)}
         write_atomic(path, json.dumps(content, indent=1).encode(), private=True)
 
+    @property
+    def needs_key(self) -> bool:
+        """Whether the site's own key must be added before it can join."""
+        return not self.key and not self.is_insecure
+
+    def with_key(self, private: bytes, where: Path) -> Self:
+        """The same with the site's own key; `ValueError` if it is not the one that was registered."""
+        from koncord.network.certificates import fingerprint, public_half
+
+        try:
+            own = fingerprint(public_half(private))
+        except ValueError as error:
+            raise ValueError(f"'{where}' is {error}") from error
+        if self.fingerprint and own != self.fingerprint:
+            raise ValueError(
+                f"'{where}' is the key {own}; the coordinator has registered {self.fingerprint} for site {self.site}."
+            )
+        return replace(self, key=private.decode(), fingerprint=own)
+
     @classmethod
     def load(cls, path: Path) -> Self:
         content = read_json(path, INVITE_FORMAT, "a koncord invitation")
-        if not all(isinstance(content.get(name), str) for name in ("site", "address", "authority", "key")):
+        texts = ("site", "address", "authority", "key", "fingerprint")
+        content = {"fingerprint": "", **content}
+        if not all(isinstance(content.get(name), str) for name in texts):
             raise KoncordError(f"'{path}' is not a koncord invitation.")
         check_site_name(content["site"])
-        made = cls(
-            **{name: content[name] for name in ("site", "address", "authority", "key")},
-            is_insecure=content.get("is_insecure", False) is True,
-        )
+        made = cls(**{name: content[name] for name in texts}, is_insecure=content.get("is_insecure", False) is True)
         host = made.address.rpartition(":")[0].strip("[]")
         if made.is_insecure and not is_loopback([host]):
             raise ValueError(
                 f"'{path}' is an invitation without encryption to {made.address}, which is not this machine: refused."
             )
         return made
+
+
+def now() -> str:
+    """The time, as the coordinator's files have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def read_json(path: Path, format_: str, what: str) -> dict[str, Any]:

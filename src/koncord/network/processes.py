@@ -1,6 +1,7 @@
 """Programs that koncord starts: each is said aloud, and none is left behind."""
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 
@@ -104,7 +106,20 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def say(text: str) -> None:
+    """A line of progress for a person, or for the machine that collects logs."""
+    if LOG:
+        entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **LOG, "text": text}
+        text = json.dumps(entry, ensure_ascii=False)
     print(text, file=sys.stderr, flush=True)
+
+
+# What every line of a JSON log has beside its time and its text; empty while lines are for a person.
+LOG: dict[str, str] = {}
+
+
+def log_as_json(command: str) -> None:
+    """From now on `say` writes JSON lines."""
+    LOG["command"] = command
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pwd import getpwuid
 
 from koncord.errors import KoncordError
+from koncord.network.certificates import ANNOUNCEMENT
 from koncord.protocol.schema import LARGEST_ANSWER
 
 # What a Flower SuperNode with a registered key calls. Anyone who reaches /v1/control or /v1/runtime could register keys
@@ -26,6 +27,7 @@ FLEET = (
 CARRIES = "push-object"
 # Bytes. Flower reads a body before it looks at the key it came with.
 LARGEST_CALL, LARGEST_OBJECT, IN_MEMORY = 1 << 18, LARGEST_ANSWER + (1 << 16), 1 << 20
+ANNOUNCED_AT = "/koncord/authority"
 CONFIG = """\
 # Written by koncord serve at every start; changes are lost.
 daemon off;
@@ -95,6 +97,13 @@ http {{
             proxy_pass https://127.0.0.1:{internal_port};
         }}
 
+        # By which sites learn of a new certificate authority; signed with the key of the one they trust.
+        location = {announcement} {{
+            limit_except GET {{ deny all; }}
+            default_type application/json;
+            alias {certificates}/{announcement_file};
+        }}
+
         location / {{ return 403; }}
     }}
 }}
@@ -112,8 +121,13 @@ def nginx() -> str:
     return found
 
 
-def write_config(folder: Path, *, listen: str, port: int, internal_port: int, certificates: Path, log: Path) -> Path:
-    """Write nginx.conf into `folder` and return its path; `listen` is an address, or "*" for all."""
+def write_config(
+    folder: Path, *, listen: str, port: int, internal_port: int, certificates: Path, internal: Path, log: Path
+) -> Path:
+    """Write nginx.conf into `folder` and return its path; `listen` is an address, or "*" for all.
+
+    `certificates` is the folder of the certificate that sites see, `internal` that of Flower's own.
+    """
     folder.mkdir(exist_ok=True)
     addresses = all_addresses(port) if listen == "*" else [f"{bracketed(listen)}:{port}"]
     text = CONFIG.format(
@@ -124,7 +138,10 @@ def write_config(folder: Path, *, listen: str, port: int, internal_port: int, ce
         listen="\n".join(f"        listen {address} ssl;" for address in addresses),
         certificate=certificates / "server.crt",
         key=certificates / "server.key",
-        authority=certificates / "ca.crt",
+        authority=internal / "ca.crt",
+        certificates=certificates,
+        announcement=ANNOUNCED_AT,
+        announcement_file=ANNOUNCEMENT,
         largest_call=LARGEST_CALL,
         largest_object=LARGEST_OBJECT,
         carries=CARRIES,

@@ -1,23 +1,30 @@
 """The coordinator's programs: Flower's SuperLink on this machine only, and nginx in front of it."""
 
+import signal
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
 from koncord.errors import KoncordError
+from koncord.network.certificates import announced, write_authority
+from koncord.network.flower import control
 from koncord.network.flower.programs import environment, superlink_command, write_connection
-from koncord.network.places import Coordinator
-from koncord.network.processes import Program, wait_until
-from koncord.network.proxy import nginx, write_config
+from koncord.network.places import Coordinator, RegisteredSite
+from koncord.network.processes import Program, say, wait_until
+from koncord.network.proxy import ANNOUNCED_AT, nginx, write_config
 
+NGINX = "nginx"
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
+LARGEST_ANNOUNCEMENT = 1 << 14  # bytes
 CERTIFICATE_HAS_EXPIRED = 10  # OpenSSL's number
 EXPIRED = "the coordinator's certificate has expired, or the clock of this machine is wrong"
 # Flower takes a signature whose time lies from 5 s ahead to 305 s behind; the server's date is in whole seconds.
@@ -33,40 +40,65 @@ class Serving:
     """The running programs of a coordinator."""
 
     programs: tuple[Program, ...]
+    place: Coordinator
 
     def watch(self) -> None:
-        """Wait until one of them ends, which is an error."""
+        """Wait until one of them ends, which is an error; meanwhile take a renewed certificate into use."""
+        shown = self._certificate()
         while True:
             for program in self.programs:
                 if program.has_ended:
                     raise KoncordError(f"{program.name} has ended: {program.last_lines()} (see {program.log}).")
+            if self._certificate() != shown:
+                shown = self._certificate()
+                for program in self.programs:
+                    if program.name == NGINX:
+                        program.process.send_signal(signal.SIGHUP)  # it reads them; calls that go on are not cut
+                say("the server's certificate was renewed, and is in use")
             time.sleep(WATCH_EVERY)
+
+    def _certificate(self) -> bytes:
+        return b"" if self.place.is_insecure else (self.place.folder / "server.crt").read_bytes()
 
 
 @contextmanager
-def serving(place: Coordinator) -> Iterator[Serving]:
-    """Within the block the coordinator is up; at its end nothing that was started is left."""
+def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator[Serving]:
+    """Within the block the coordinator is up; at its end nothing that was started is left.
+
+    `page` is the address and the port of the page to watch it by, or None.
+    """
     place.check_certificates()
     proxy = None if place.is_insecure else nginx_command(place)
     own = "127.0.0.1" if place.listen == "*" else place.listen
     check_free(place.internal_port, place.flower_host)
     check_free(place.port, own)
-    write_connection(place.flower_home, host=place.flower_host, port=place.internal_port, authority=place.authority)
+    if page is not None:
+        check_free(page[1], page[0])
+    if not place.is_insecure:
+        place.internal.mkdir(mode=0o700, exist_ok=True)
+        write_authority(place.internal, [])
+    authority = place.internal_authority
+    write_connection(place.flower_home, host=place.flower_host, port=place.internal_port, authority=authority)
     variables = environment(place.flower_home)
     programs: list[Program] = []
     try:
         command = superlink_command(
             host=place.flower_host,
             port=place.internal_port,
-            certificates=None if place.is_insecure else place.folder,
+            certificates=None if place.is_insecure else place.internal,
             database=place.folder / "superlink.db",
         )
         programs.append(Program("Flower", command, log=place.logs / "flower.log", environment=variables))
-        wait_for(programs[-1], place.internal_port, place.authority, place.flower_host)
+        wait_for(programs[-1], place.internal_port, authority, place.flower_host)
+        unregister_revoked(place)
         if proxy is not None:
-            programs.append(Program("nginx", proxy, log=place.logs / "nginx.log", environment=variables))
+            programs.append(Program(NGINX, proxy, log=place.logs / "nginx.log", environment=variables))
             wait_for(programs[-1], place.port, place.authority, own)
-        yield Serving(tuple(programs))
+        if page is not None:
+            command = [sys.executable, "-m", "koncord.network.page", str(place.folder), page[0], str(page[1])]
+            programs.append(Program("page", command, log=place.logs / "page.log", environment=variables))
+            wait_for(programs[-1], page[1], None, page[0])
+        yield Serving(tuple(programs), place)
     finally:
         for program in reversed(programs):
             program.stop()
@@ -80,6 +112,7 @@ def nginx_command(place: Coordinator) -> list[str]:
         port=place.port,
         internal_port=place.internal_port,
         certificates=place.folder,
+        internal=place.internal,
         log=place.logs / "nginx.log",
     )
     return [program, "-p", str(config.parent), "-c", str(config), "-e", str(place.logs / "nginx.log")]
@@ -98,7 +131,24 @@ def wait_for(program: Program, port: int, authority: Path | None, host: str) -> 
 
 
 def is_running(place: Coordinator) -> bool:
-    return is_ready(place.internal_port, place.authority, place.flower_host)
+    """Whether koncord serve is up in this folder."""
+    if place.internal_authority is not None and not place.internal_authority.exists():
+        return False  # it never was
+    return is_ready(place.internal_port, place.internal_authority, place.flower_host)
+
+
+def unregister_revoked(place: Coordinator) -> None:
+    """Take the keys that were revoked while Flower was not running from it."""
+    for site in place.registered():
+        if site.revoked is not None and site.node is not None and not site.is_unregistered:
+            take_key(place, site)
+
+
+def take_key(place: Coordinator, site: RegisteredSite) -> None:
+    """Take the key of a revoked site from Flower, and note that it was done."""
+    assert site.node is not None
+    control.unregister(place, site.node)
+    place.write_site(replace(site, is_unregistered=True))
 
 
 def is_ready(port: int, authority: Path | None, host: str) -> bool:
@@ -141,6 +191,20 @@ def problem_of(address: str, authority: Path) -> str | None:
     if EARLIEST < behind < LATEST:
         return None
     return CLOCK.format(difference=f"{abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'}")
+
+
+def learned_authority(address: str, trusted: Path) -> bytes | None:
+    """The certificate of a new authority that the coordinator announces; None if there is none, or nobody answers."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=str(trusted))
+    with closing(HTTPSConnection(host.strip("[]"), int(port), timeout=5, context=context)) as connection:
+        try:
+            connection.request("GET", ANNOUNCED_AT)
+            response = connection.getresponse()
+            content = response.read(LARGEST_ANNOUNCEMENT)
+        except (OSError, HTTPException):
+            return None
+    return announced(content, trusted) if response.status == HTTPStatus.OK else None
 
 
 def free_port() -> int:

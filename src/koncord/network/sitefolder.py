@@ -1,46 +1,66 @@
 """A site's own disk: its copy of the table, what it remembers of every run, and what it answers from it.
 
-The state folder holds ``table.npy``, ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from
-the invitation, and for every run ``runs/RUN/``: what the site needs to go on, and at the end ``labels.csv`` and
-``model.koncord``. ``NAME.ledger.jsonl`` lists every message that left and every refusal, ``runs.txt`` the runs that
-the site took part in. Nobody else may enter the folder.
+The state folder holds ``table.npy``, ``answered`` and ``partition`` (the rows that are answered about, and what was
+answered of them), ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from the invitation, and
+for every run ``consent/RUN.json``, what was asked and the owner's word on it, and ``runs/RUN/``: what the site needs to
+go on, and at the end ``labels.csv`` and ``model.koncord``. ``NAME.ledger.jsonl`` lists every message that left and
+every refusal, ``NAME.pub`` the public halves of the keys it was signed with, ``runs.txt`` the runs that the site took
+part in. Nobody else may enter the folder.
 """
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+import koncord
 from koncord._files import atomic_file, locked, write_atomic
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.private import check_private_form
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
-from koncord.errors import DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
+from koncord.errors import ConsentRefused, DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
 from koncord.model.globalmodel import GlobalModel
-from koncord.network.method import from_text, usual_methods
+from koncord.network.consent import REFUSED, WAITING, Terms, consent_to, hold
+from koncord.network.method import Statement, from_text, statement_of, usual_methods
 from koncord.network.places import Invitation
-from koncord.privacy.budget import Budget
+from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
+from koncord.protocol.chain import receipt_for
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
-from koncord.protocol.wire import unpack
+from koncord.protocol.wire import unpack, wire_name
 from koncord.runs.assignments import as_csv, assign_scaled
 from koncord.session.checkpoint import SiteMemory
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
+from koncord.session.versions import Change, Kept, first_version, keep_version, next_version, read_version
 from koncord.types import FloatArray
 
 RUNS = "runs.txt"
 OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
+LEARNED = "learned.json"  # certificate authorities that were announced after the invitation
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+CONSENT, RELEASE = "consent", "release"  # what a site waits for its owner to give
+
+
+class Reply(NamedTuple):
+    """What a site sends in one exchange: replies, or that it waits for its owner, or that its owner refused."""
+
+    replies: Sequence[bytes] = ()
+    seconds: Sequence[float] = ()  # that each took
+    receipt: str = ""  # of a site with a key
+    waiting: str = ""
+    refused: str | None = None  # why, in the owner's words or those of the owner's rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +74,7 @@ class SiteFolder:
     levels: Mapping[str, tuple[str, ...]]  # of the columns that are categories
     ledgers: str  # folder of the ledger
     policy: SitePolicy
+    terms: Terms = field(default_factory=Terms)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -64,6 +85,15 @@ class SiteFolder:
     @property
     def ledger(self) -> Path:
         return ledger_file(Path(self.ledgers), self.name)
+
+    def signer(self) -> Callable[[bytes], bytes] | None:
+        """Signs with the site's key; None where it has none, without TLS."""
+        key = (self.folder / "key").read_bytes()
+        if not key:
+            return None
+        from koncord.network.certificates import signed
+
+        return partial(signed, key)
 
     def spent(self) -> dict[str, float]:
         """Epsilon of each run within a privacy budget, as the ledger has it."""
@@ -80,6 +110,7 @@ class SiteFolder:
         *,
         levels: Mapping[str, tuple[str, ...]] | None = None,
         ledgers: Path | None = None,
+        terms: Terms | None = None,
         may_weaken: bool = True,
     ) -> Self:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`.
@@ -97,9 +128,23 @@ class SiteFolder:
             levels=dict(levels or {}),
             ledgers=str((ledgers or folder).resolve()),
             policy=replace(policy, methods=methods),  # by name: what is usual may change with koncord
+            terms=terms or Terms(),
         )
         if not may_weaken and (folder / "site.json").exists():
             check_no_weaker(cls.load(folder), made)
+        n_answered, change = made.change_of(X)
+        if not n_answered:
+            raise NotAllowed(
+                f"No row of this table may be answered about after what was answered from the state folder '{folder}' "
+                "before: too few came, or they went before. Join with another --state, which knows nothing of that."
+            )
+        if change.is_held_back and policy.changed == "refuse":
+            raise NotAllowed(
+                f"The table has {change.n_added} rows more and {change.n_removed} fewer than what was answered from "
+                f"the state folder '{folder}' before, too few of a kind to be answered about (--min-report "
+                f"{policy.min_report}). Its owner wants no answers from older rows (--changed refuse); --changed old "
+                "gives them."
+            )
         folder.mkdir(mode=0o700, exist_ok=True)
         if ledgers is not None:
             ledgers.mkdir(exist_ok=True)
@@ -108,11 +153,49 @@ class SiteFolder:
         if (folder / OLDER_RUNS).exists() and not (folder / RUNS).exists():
             (folder / OLDER_RUNS).rename(folder / RUNS)
         write_atomic(folder / "key", invitation.key.encode(), private=True)
-        write_atomic(folder / "ca.crt", invitation.authority.encode(), private=True)
+        if invitation.key:
+            note_public(Path(made.ledgers) / f"{made.name}.pub", invitation.key)
+        trust(folder, invitation)
         with atomic_file(folder / "table.npy", private=True) as file:
             np.save(file, X, allow_pickle=False)
+        made.keep_version(X)
         write_atomic(folder / "site.json", json.dumps(made.content(), indent=1).encode(), private=True)
         return made
+
+    @property
+    def keeps_partition(self) -> bool:
+        """Whether answers are sums over a joint partition: with a floor, and without a budget."""
+        return self.policy.min_report > 1 and self.policy.budget is None
+
+    def change_of(self, X: FloatArray) -> tuple[int, Change]:
+        """How many rows are answered about if the table is X, and by how much it differs from what was before."""
+        kept = read_version(self.folder) if self.keeps_partition else None
+        if kept is None or not kept.is_answered:
+            return len(X), Change()
+        self._check_columns(kept)
+        version, change = next_version(kept.now(), X, self.policy.min_report)
+        return len(version.X), change
+
+    def keep_version(self, X: FloatArray) -> None:
+        """Write which rows the site answers about, now that its table is X; nothing if they stay the same."""
+        if not self.keeps_partition:
+            return
+        kept, least = read_version(self.folder), self.policy.min_report
+        if kept is None or not kept.is_answered:
+            keep_version(self.folder, first_version(X, least), self.columns, is_answered=False)
+            return
+        self._check_columns(kept)
+        version, change = next_version(kept.now(), X, least)
+        if change.n_added > change.n_waiting or change.n_removed > change.n_stale:
+            keep_version(self.folder, version, self.columns, is_answered=True)
+
+    def _check_columns(self, kept: Kept) -> None:
+        if kept.columns != self.columns:
+            raise NotAllowed(
+                f"The table has other columns than the one that was answered from the state folder '{self.folder}' "
+                f"before ({', '.join(kept.columns)}). Join with these; or with another --state, which knows nothing of "
+                "what was answered from this one."
+            )
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -131,8 +214,11 @@ class SiteFolder:
                 methods=None if methods is None else tuple(methods),
                 max_rounds=content.get("max_rounds"),
                 max_runs=content.get("max_runs"),
+                total_epsilon=content.get("total_epsilon"),
+                changed=content.get("changed", SitePolicy.changed),
                 allows_disclosure=content["allows_disclosure"],
             ),
+            terms=Terms.from_record(content.get("consent", {})),
         )
 
     def content(self) -> dict[str, Any]:
@@ -147,12 +233,37 @@ class SiteFolder:
             "ledgers": self.ledgers,
             "privacy": budget,
             **limits,
+            "consent": self.terms.as_record(),
         }
 
     def run_folder(self, run: str) -> Path:
         if not RUN_NAME.fullmatch(run):
             raise MessageError(f"site {self.name!r} was sent a run with the name {run[:80]!r}.")
         return self.folder / "runs" / run
+
+
+def trust(folder: Path, invitation: Invitation, new: bytes = b"") -> None:
+    """Write the certificates that the site trusts: those of its invitation, and what was learned since it came.
+
+    What was learned belongs to the invitation that it was learned with: another one begins anew.
+    """
+    path, of = folder / LEARNED, hashlib.sha256(invitation.authority.encode()).hexdigest()
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    learned = kept.get("certificates", "") if kept.get("invitation") == of else ""
+    if new:
+        learned += new.decode()
+        write_atomic(path, json.dumps({"invitation": of, "certificates": learned}).encode(), private=True)
+    write_atomic(folder / "ca.crt", (invitation.authority + learned).encode(), private=True)
+
+
+def note_public(path: Path, private: str) -> None:
+    """Add the public half of a key to those that the ledger was signed with."""
+    from koncord.network.certificates import public_half
+
+    public = public_half(private.encode()).decode()
+    known = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+    if public not in known:
+        write_atomic(path, "\n".join([*known, public, ""]).encode())
 
 
 def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]]) -> str:
@@ -187,6 +298,9 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
         yield f"runs would no longer be limited to {old.max_runs}"
     elif old.max_runs is not None and new.max_runs is not None and new.max_runs > old.max_runs:
         yield f"runs would be limited to {new.max_runs} instead of {old.max_runs}"
+    if old.total_epsilon is not None and (new.total_epsilon is None or new.total_epsilon > old.total_epsilon):
+        yield f"all runs would no longer be limited to epsilon {old.total_epsilon:g} together"
+    yield from weakened_terms(before.terms, after.terms)
     if new.allows_disclosure and not old.allows_disclosure:
         yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"
     more = newly(before, after, with_rows=False)
@@ -202,43 +316,140 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
             yield f"{name} would have {would_be} rounds instead of {was}"
 
 
+def weakened_terms(old: Terms, new: Terms) -> Iterator[str]:
+    """What the owner would no longer be asked."""
+    if old.asks and not new.asks:
+        yield "its owner would no longer be asked (--ask)"
+    if old.holds and not new.holds:
+        yield "replies would no longer wait to be released (--hold-results)"
+    if old.rules is not None and new.rules != old.rules and not new.asks:
+        yield "the rules of its policy would be others (--policy)"
+
+
 def newly(before: SiteFolder, after: SiteFolder, *, with_rows: bool) -> list[str]:
     """Methods that would be allowed and were not, of those that send rows or of the others."""
     new = sorted(set(after.methods) - set(before.methods))
     return [name for name in new if (name in AGGREGATORS and sends_rows(aggregator_named(name))) == with_rows]
 
 
-def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> tuple[Any, Any]:
+def answer_record(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> dict[str, Any]:
+    """What leaves a site for one exchange, by the names it has on the wire (`koncord.protocol.received`).
+
+    Of a site that waits for its owner nothing leaves but that it waits.
+    """
+    reply = answer(folder, run, exchange, method, messages)
+    if reply.waiting:
+        return {"waiting": reply.waiting}
+    if reply.refused is not None:
+        return {"refused": reply.refused}
+    sent = {"replies": list(reply.replies), "seconds": list(reply.seconds), "version": koncord.__version__}
+    return {**sent, "receipt": reply.receipt} if reply.receipt else sent
+
+
+def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> Reply:
     """The site's replies to one exchange and the seconds each took; what it needs to go on is on disk before.
 
-    Whatever is refused is in the ledger before the refusal micro-clusters. How long an answer took depends on the rows:
-    it is sent in whole seconds, and with a privacy budget not at all.
+    Before its owner has agreed to the run nothing is read but the statement. Whatever is refused is in the ledger
+    before the refusal leaves. How long an answer took depends on the rows: it is sent in whole seconds, and with a
+    privacy budget not at all.
     """
     place = SiteFolder.load(folder)
     is_named = RUN_NAME.fullmatch(run) is not None
-    ledger = Ledger(place.ledger, run=run if is_named else NO_RUN, site=place.name)
+    sign = place.signer()
+    ledger = Ledger(place.ledger, run=run if is_named else NO_RUN, site=place.name, sign=sign)
     with noting_refusal(ledger):
         own = place.run_folder(run)
         aggregator, estimator = asked_method(place, method)
+        statement = asked_statement(place, method, aggregator)
+        check_run(place, run)
+        consent = consent_to(folder, run, statement, place.terms, terms_of(place, statement), date.today())
+    if consent.state == WAITING:
+        return Reply(waiting=CONSENT)
+    if consent.state == REFUSED:
+        reason = consent.reason or "no reason given"
+        ledger.refuse(ConsentRefused(f"site {place.name!r} takes no part in run {run}: {reason}"))
+        return Reply(refused=reason)
+    with noting_refusal(ledger):
         note_run(place, run)
     with locked(own / "lock"), one_thread():
         with noting_refusal(ledger):
+            uses = stated_columns(place, statement)
+            kept = read_version(folder) if place.keeps_partition else None
             site = Site(
                 place.name,
                 np.load(folder / "table.npy", allow_pickle=False),
                 place.columns,
+                uses=uses,
                 estimator=estimator,
                 aggregator=aggregator,
                 policy=place.policy,
                 ledger=ledger,
                 levels=place.levels,
+                partition=None if kept is None else kept.partition(place.policy.min_report),
             )
-            identity = {"table": place.digest, "method": method, "min_report": place.policy.min_report}
+            table = place.digest if kept is None else kept.digest
+            identity = {"table": table, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
         if site.guard.is_over and not (own / "labels.csv").exists():
             write_labels(own, site, messages[-1])
-    return answered.replies, told_seconds(answered.seconds, place.policy.budget)
+    if place.terms.holds and hold(folder, run, exchange, [readable(reply, aggregator) for reply in answered.replies]):
+        return Reply(waiting=RELEASE)
+    receipt = ""
+    if sign is not None:
+        receipt = receipt_for(
+            place.ledger, answered.replies, sign, site=place.name, run=run, exchange=exchange
+        ).as_text()
+    return Reply(answered.replies, told_seconds(answered.seconds, place.policy.budget), receipt)
+
+
+def asked_statement(place: SiteFolder, method: str, aggregator: Aggregator) -> Statement:
+    try:
+        return statement_of(method, aggregator)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnknownMethod(f"site {place.name!r} was asked with a statement that it cannot read ({error}).") from error
+
+
+def terms_of(place: SiteFolder, statement: Statement) -> dict[str, Any]:
+    """What the site itself brings to a run: its owner sees it beside the statement."""
+    budget = place.policy.budget
+    return {
+        "min_report": place.policy.min_report,
+        "privacy": None if budget is None else budget.as_dict(),
+        "columns": list(used_columns(place, statement)),
+        "holds": place.terms.holds,
+    }
+
+
+def used_columns(place: SiteFolder, statement: Statement) -> tuple[str, ...]:
+    """Those of the site's columns that the run is about, in the table's order."""
+    asked = statement.asked.columns
+    return place.columns if asked is None else tuple(name for name in place.columns if name in asked)
+
+
+def stated_columns(place: SiteFolder, statement: Statement) -> tuple[str, ...]:
+    """The columns that the run is about: nothing of another one is sent."""
+    columns = used_columns(place, statement)
+    if not columns:
+        raise NotAllowed(f"site {place.name!r} has none of the columns that the run is about.")
+    return columns
+
+
+def readable(reply: bytes, aggregator: Aggregator) -> dict[str, Any]:
+    """Every number of a reply, for its owner to read."""
+    message, round_ = unpack(reply, (*setup.REPLIES.values(), *aggregator.replies.values()))
+    values = {each.name: getattr(message, each.name) for each in fields(message)}
+    return {
+        "message": wire_name(type(message)),
+        "round": round_,
+        "bytes": len(reply),
+        "sha256": hashlib.sha256(reply).hexdigest(),
+        "fields": {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in values.items()
+            if value is not None
+        },
+    }
 
 
 @contextmanager
@@ -281,29 +492,61 @@ def asked_method(place: SiteFolder, method: str) -> tuple[Aggregator, Any]:
     return aggregator, estimator
 
 
-def note_run(place: SiteFolder, run: str) -> None:
-    """Note that the site takes part in this run; `NotAllowed` if that is one run more than its owner allows.
+def check_run(place: SiteFolder, run: str) -> None:
+    """`NotAllowed` if the site has ended its part in a run, or the run is one more than its owner allows."""
+    with (place.folder / RUNS).open("a+", encoding="ascii") as file:
+        file.seek(0)
+        check_noted(place, run, file.read().splitlines())
+
+
+def check_noted(place: SiteFolder, run: str, noted: Sequence[str]) -> None:
+    """The same, with the runs that were noted.
 
     A run whose folder is gone is over: nobody knows what was sent in it, so nothing more is.
     """
+    if run in noted:
+        if not place.run_folder(run).is_dir():
+            raise NotAllowed(f"site {place.name!r} has ended its part in run {run}: its folder is gone.")
+        return
+    max_runs = place.policy.max_runs
+    if max_runs is not None and len(noted) >= max_runs:
+        raise NotAllowed(
+            f"site {place.name!r} has taken part in {len(noted)} runs; its owner allows no more than "
+            f"{max_runs} (--max-runs)."
+        )
+
+
+def note_run(place: SiteFolder, run: str) -> None:
+    """Note that the site takes part in this run, if it may."""
     own = place.run_folder(run)
     with locked(place.folder / "lock"), (place.folder / RUNS).open("a+", encoding="ascii") as file:
         file.seek(0)
         noted = file.read().splitlines()
+        check_noted(place, run, noted)
         if run in noted:
-            if not own.is_dir():
-                raise NotAllowed(f"site {place.name!r} has ended its part in run {run}: its folder is gone.")
             return
-        max_runs = place.policy.max_runs
-        if max_runs is not None and len(noted) >= max_runs:
-            raise NotAllowed(
-                f"site {place.name!r} has taken part in {len(noted)} runs; its owner allows no more than "
-                f"{max_runs} (--max-runs)."
-            )
+        check_total(place, noted)
         own.mkdir(exist_ok=True)  # before it is noted: a site killed in between goes on
         file.write(f"{run}\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def check_total(place: SiteFolder, noted: Sequence[str]) -> None:
+    """`NotAllowed` if one run more would cost more, with all that were begun, than the owner allows together.
+
+    A run counts with its whole budget from its beginning on, whatever it came to.
+    """
+    budget, most = place.policy.budget, place.policy.total_epsilon
+    if budget is None or most is None:
+        return
+    spent = place.spent()
+    total = epsilon_of_runs([max(spent.get(run, 0.0), budget.epsilon) for run in (*noted, "")], budget.delta)
+    if total > most:
+        raise NotAllowed(
+            f"site {place.name!r} has taken part in {len(noted)} runs; with one more, all cost epsilon {total:.4g} "
+            f"together, and its owner allows {most:g} (--total-epsilon)."
+        )
 
 
 def write_labels(folder: Path, site: Site, last: bytes) -> None:

@@ -1,26 +1,76 @@
-"""The link of a run that a person watches: a line for every exchange, with who took part and how long it took."""
+"""The link of a run that is watched: a line for every exchange, and its state in the coordinator's folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from time import perf_counter
+from typing import Any
 
 from koncord.aggregate.base import Replies
 from koncord.network.flower.link import FlowerLink
+from koncord.network.places import Coordinator
 from koncord.network.processes import say
+from koncord.network.runstate import RUNNING, WAITING, RunState, write_state
 from koncord.session.rounds import Asked
 
 
 class Watched(FlowerLink):
-    """Tells on stderr what is asked, who answered, and who was missing and why."""
+    """Says on stderr what is asked, who answered, and who was missing and why; and keeps it for others to see.
+
+    Parameters
+    ----------
+    place : Coordinator
+        The coordinator, in whose folder the state is kept.
+    state : RunState
+        What is known of the run before its first exchange.
+    *arguments, **options
+        Those of `FlowerLink`.
+    """
+
+    def __init__(self, place: Coordinator, state: RunState, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.place, self.state = place, state
+        self._waited_for: Mapping[str, str] = {}
 
     def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
         began = perf_counter()
-        n_before = len(self.absences)
+        n_before, sent_before = len(self.absences), len(self.departures)
+        kinds = tuple(dict.fromkeys(type(message).__name__ for each in asked for message in each.down.values()))
+        awaited = tuple(sorted({site for each in asked for site in each.down} - set(self.set_aside)))
+        self.note(state=RUNNING, asked=kinds, awaited=awaited, owners={})
         received = super().exchange_all(asked)
-        answered = sorted(set().union(*received))
-        kinds = dict.fromkeys(type(message).__name__ for each in asked for message in each.down.values())
-        line = (
-            f"exchange {self.n_exchanges}: {' + '.join(kinds)}: {', '.join(answered)} ({perf_counter() - began:.1f} s)"
+        answered, seconds = sorted(set().union(*received)), perf_counter() - began
+        absences = self.absences[n_before:]
+        exchange = {
+            "exchange": self.n_exchanges,
+            "asked": list(kinds),
+            "answered": answered,
+            "seconds": round(seconds, 3),
+            "bytes": sum(departure.n_bytes for departure in self.departures[sent_before:]),
+        }
+        self.note(
+            state=RUNNING,
+            asked=(),
+            awaited=(),
+            owners={},
+            exchanges=(*self.state.exchanges, exchange),
+            missing=(*self.state.missing, *map(asdict, absences)),
         )
-        missing = [f"{absence.site} ({absence.reason})" for absence in self.absences[n_before:]]
+        missing = [f"{absence.site} ({absence.reason})" for absence in absences]
+        line = f"exchange {self.n_exchanges}: {' + '.join(kinds)}: {', '.join(answered)} ({seconds:.1f} s)"
         say(line + (f"; missing: {', '.join(missing)}" if missing else ""))
         return received
+
+    def note_waiting(self, sites: Mapping[str, str]) -> None:
+        if sites != self._waited_for:
+            for site, what in sites.items():
+                say(f"waiting for {site}: {what}")
+            self.note(state=WAITING, awaited=tuple(sites), owners=dict(sites))
+            self._waited_for = dict(sites)
+
+    def note_answers(self, versions: Mapping[str, str]) -> None:
+        self.place.note_seen(versions)
+
+    def note(self, **changes: Any) -> None:
+        """Write what has changed of the state of the run."""
+        self.state = replace(self.state, **changes)
+        write_state(self.place.folder, self.state)

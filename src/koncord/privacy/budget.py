@@ -112,6 +112,14 @@ def rho_of(epsilon: float, delta: float) -> float:
     return float(gaussian(scale).map(1.0))
 
 
+def epsilon_of_runs(epsilons: Sequence[float], delta: float) -> float:
+    """Epsilon of several runs together, each of which keeps its own at the same delta.
+
+    It grows about with the root of their number, and the delta is that of all runs together.
+    """
+    return epsilon_of([rho_of(epsilon, delta) for epsilon in epsilons], delta)
+
+
 def epsilon_of(rhos: Sequence[float], delta: float) -> float:
     """Epsilon of releases with these costs, each chosen after those before it were seen."""
     if not rhos:

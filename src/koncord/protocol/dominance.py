@@ -3,12 +3,15 @@
 Two rules of statistical disclosure control (Hundepool et al., "Statistical Disclosure Control", 2012, chapter 4). The
 *dominance rule*, once for a table: a row that makes up more than p = 10 % of the squared spread of a column is moved
 towards the median until it does not (top and bottom coding). The *p % rule*, for every group of rows that sums are sent
-of: whoever knows the count, the sum and the sum of squares must not know the largest deviation to within p %.
+of: whoever knows the count, the sum and the sum of squares must not know the largest deviation to within p %. So that
+one far row does not keep its neighbors from being described, rows that break this rule among their neighbors are moved
+in the same manner, once.
 """
 
 import numpy as np
 
-from koncord.types import BoolArray, FloatArray
+from koncord.kernels.cutting import groups_of
+from koncord.types import BoolArray, FloatArray, IntArray
 
 # p of both rules.
 PERCENT = 0.10
@@ -16,6 +19,22 @@ PERCENT = 0.10
 EQUAL_SHARES = 4.0
 # The root of the summed squares exceeds the largest deviation by less than p % if the squares are fewer times larger.
 KNOWN_BY_SQUARES = (1 + PERCENT) ** 2
+
+
+def coded(X: FloatArray, least: int, *, has_pair: BoolArray, is_magnitude: BoolArray) -> FloatArray:
+    """X (n, n_features) with rows moved that make up too much of a column.
+
+    Of all rows, in columns but those with two values; of `least` neighbors or more, in columns of magnitudes.
+    """
+    moved: FloatArray = np.where(has_pair, X, np.clip(X, *bounds_of(X)))
+    if len(X) < 2 * least or not is_magnitude.any():
+        return moved
+    deviations = moved.std(axis=0)
+    for group in groups_of(moved / np.where(deviations > 0, deviations, 1.0), least):
+        columns = np.flatnonzero(is_magnitude & dominated_columns(moved[group]))
+        own = moved[np.ix_(group, columns)]
+        moved[np.ix_(group, columns)] = np.clip(own, *bounds_of(own))
+    return moved
 
 
 def bounds_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -55,14 +74,17 @@ def most_square(total: float, largest: FloatArray, limit: float) -> float:
 
 def is_dominated(X: FloatArray) -> bool:
     """Whether the largest deviation from the mean follows, to within p %, from the squares of some column of X."""
-    if not X.shape[1]:
-        return False
+    return bool(dominated_columns(X).any())
+
+
+def dominated_columns(X: FloatArray) -> BoolArray:
     squares = (X - X.mean(axis=0)) ** 2
     largest = squares.max(axis=0)
-    return bool(((squares.sum(axis=0) < KNOWN_BY_SQUARES * largest) & (largest > 0)).any())
+    dominated: BoolArray = (squares.sum(axis=0) < KNOWN_BY_SQUARES * largest) & (largest > 0)
+    return dominated
 
 
-def safe_cuts(X: FloatArray, sizes: np.ndarray) -> BoolArray:
+def safe_cuts(X: FloatArray, sizes: IntArray) -> BoolArray:
     """For each of the `sizes` s, whether neither the first s rows of X nor the others are dominated."""
     safe = np.ones(len(sizes), dtype=np.bool_)
     for column in range(X.shape[1]):

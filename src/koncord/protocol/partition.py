@@ -17,11 +17,14 @@ from typing import Protocol
 
 import numpy as np
 
-from koncord.protocol.dominance import bounds_of, is_dominated, safe_cuts
+from koncord.protocol.dominance import coded, is_dominated, safe_cuts
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Rows with the rarer of two values are counted in multiples of this: no 1, no 2 (DataSHIELD's nfilter.tab is 3).
 BASE = 3
+# A column with at most this many values for each row has levels, which rows share, and no magnitudes that tell of one
+# row (DataSHIELD's nfilter.levels.density).
+LEVELS = 0.33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class Rows:
     two_valued: IntArray  # columns with two values
     has_rarer: BoolArray  # (n_rows, n_two_valued)
     values: FloatArray  # (2, n_two_valued) the more frequent value and the rarer one
+    gaps: BoolArray  # (n_rows, n_features) values that are missing; in X the median of their column stands there
 
     def is_dominated(self, rows: IntArray) -> bool:
         return is_dominated(self.X[rows][:, ~self.is_shared])
@@ -53,26 +57,35 @@ class Rows:
         return safe_cuts(self.X[rows][:, ~self.is_shared], sizes)
 
 
-def rows_of(X: FloatArray, least: int, bounds: tuple[FloatArray, FloatArray] | None = None) -> Rows:
-    """Rows of a table (n, n_features), those that make up too much of a column moved; `bounds` says whereto.
+def rows_of(X: FloatArray, least: int) -> Rows:
+    """Rows of a table (n, n_features) as answers see them; `least` is the floor."""
+    pairs = pairs_of(X)
+    return coded_rows(X, moved_of(X, least, pairs), pairs)
 
-    A gap (NaN) is filled with the median of its column: that is what decides which rows may be told apart.
-    """
+
+def moved_of(X: FloatArray, least: int, pairs: FloatArray) -> FloatArray:
+    """X with the rows moved that dominate a column; a gap (NaN) counts as the median of its column."""
     X = without_gaps(X)
+    return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=is_magnitude(X, pairs))
+
+
+def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
+    """Columns (n_features,) in which a value may tell of a row: not those with levels."""
     n_distinct = np.array([len(np.unique(column)) for column in X.T], dtype=np.int64)
-    is_two_valued = n_distinct == 2
-    low, high = bounds_of(X) if bounds is None else bounds
-    clipped = np.where(is_two_valued, X, np.clip(X, low, high))
-    two_valued = np.flatnonzero(is_two_valued)
-    lower, upper = X[:, two_valued].min(axis=0), X[:, two_valued].max(axis=0)
-    is_upper = X[:, two_valued] == upper
-    is_rarer_upper = is_upper.sum(axis=0) * 2 <= len(X)
+    magnitudes: BoolArray = np.isnan(pairs[0]) & (n_distinct > LEVELS * len(X))
+    return magnitudes
+
+
+def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
+    """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
+    two_valued = np.flatnonzero(~np.isnan(pairs[0]))
     return Rows(
-        X=clipped,
-        is_shared=is_two_valued | (n_distinct * least <= len(X)),
+        X=moved,
+        is_shared=~is_magnitude(X, pairs),
         two_valued=two_valued,
-        has_rarer=is_upper == is_rarer_upper,
-        values=np.where(is_rarer_upper, [lower, upper], [upper, lower]),
+        has_rarer=X[:, two_valued] == pairs[1, two_valued],
+        values=pairs[:, two_valued],
+        gaps=np.isnan(X),
     )
 
 
@@ -89,6 +102,17 @@ def without_gaps(X: FloatArray) -> FloatArray:
         own = np.sort(X[~gaps[:, column], column])
         filled[gaps[:, column], column] = own[len(own) // 2] if len(own) else 0.0
     return filled
+
+
+def pairs_of(X: FloatArray) -> FloatArray:
+    """The more frequent and the rarer value (2, n_features) of each column that has two values, else NaN."""
+    pairs = np.full((2, X.shape[1]), np.nan)
+    for column in range(X.shape[1]):
+        own = X[:, column]
+        values, counts = np.unique(own[~np.isnan(own)], return_counts=True)
+        if len(values) == 2:
+            pairs[:, column] = values[np.argsort(-counts, kind="stable")]
+    return pairs
 
 
 def one_cell(rows: Rows) -> Cells:

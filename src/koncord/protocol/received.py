@@ -11,18 +11,24 @@ from typing import Any
 
 from koncord._text import shortened
 from koncord.errors import MessageError
+from koncord.protocol.chain import Receipt, digests
 from koncord.protocol.schema import LARGEST_ANSWER
 
+LONGEST_VERSION = 40  # characters
 MOST_SECONDS = 366 * 86400.0  # of one answer: a year; many sites' sums stay finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """The answer of one site to one exchange: its replies, or why there are none."""
+    """The answer of one site to one exchange: its replies, or why there are none (yet)."""
 
     replies: tuple[bytes, ...] = ()
     seconds: tuple[float, ...] = ()  # that each reply took at the site; empty where it does not say
+    receipt: Receipt | None = None  # of a site with a key
+    version: str = ""  # of koncord at the site, as it says
     error: str | None = None
+    waiting: str | None = None  # what it waits for its owner to give: consent to the run, or release of its reply
+    refused: str | None = None  # why its owner takes no part in the run
 
 
 def read_record(record: Mapping[str, Any], n_asked: int) -> Received:
@@ -32,6 +38,10 @@ def read_record(record: Mapping[str, Any], n_asked: int) -> Received:
         if not isinstance(error, str):
             raise MessageError("its error is not text.")
         return Received(error=shortened(error) or "no reason given")
+    if "waiting" in record:
+        return Received(waiting=read_word(record["waiting"], "what it waits for"))
+    if "refused" in record:
+        return Received(refused=read_word(record["refused"], "why its owner refused"))
     replies = record.get("replies")
     # An integer in the place of bytes would become that many bytes.
     if not isinstance(replies, list) or not all(type(reply) is bytes for reply in replies):
@@ -41,7 +51,31 @@ def read_record(record: Mapping[str, Any], n_asked: int) -> Received:
     n_bytes = sum(map(len, replies))
     if n_bytes > LARGEST_ANSWER:
         raise MessageError(f"its replies have {n_bytes} bytes; at most {LARGEST_ANSWER} are taken.")
-    return Received(replies=tuple(replies), seconds=read_seconds(record.get("seconds", []), n_asked))
+    version = record.get("version", "")
+    if not isinstance(version, str):
+        raise MessageError("its version is not text.")
+    return Received(
+        replies=tuple(replies),
+        seconds=read_seconds(record.get("seconds", []), n_asked),
+        receipt=read_receipt(record["receipt"], replies) if "receipt" in record else None,
+        version=shortened(version, LONGEST_VERSION),
+    )
+
+
+def read_word(word: Any, what: str) -> str:
+    if not isinstance(word, str):
+        raise MessageError(f"{what} is not text.")
+    return shortened(word) or "no reason given"
+
+
+def read_receipt(text: Any, replies: list[bytes]) -> Receipt:
+    """The receipt that came with some replies; `MessageError` if it is for others. Who signed it is not seen here."""
+    if not isinstance(text, str):
+        raise MessageError("its receipt is not text.")
+    receipt = Receipt.from_text(text)
+    if receipt.replies != digests(replies):
+        raise MessageError("its receipt is for other replies than it sent.")
+    return receipt
 
 
 def read_seconds(seconds: Any, n_replies: int) -> tuple[float, ...]:

@@ -25,6 +25,8 @@ from koncord.types import FloatArray, IntArray
 LARGEST_SEED = 2**128
 # Digits of a deviation that a common scale needs.
 DIGITS = 3
+# By how much of a column's deviation what a site sends of its rows may differ from its moments.
+SLACK = 0.05
 # What a site tells of its privacy budget.
 BUDGET = ("epsilon", "delta", "bound", "center")
 WITH_BUDGET = "a site with a privacy budget"
@@ -553,6 +555,28 @@ def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tu
     deviation = np.sqrt(scatter / total)
     rounding = ROUNDING * np.max([np.abs(own) for own in means.values()], axis=0)  # of a mean, in a constant column
     return mean, np.where(deviation > rounding, deviation, 1.0)
+
+
+def why_not_same_rows(described: tuple[int, FloatArray, FloatArray], moments: Moments, prepare: Prepare) -> str | None:
+    """Why a description of rows, with these moments on the agreed scale, is not one of the rows of `moments`.
+
+    Moments are rounded, and controlled rounding moves a few values of two-valued columns: there is some slack.
+    """
+    count, means, scatters = described
+    if count != moments.count:
+        return f"it is of {count} rows, the moments are of {moments.count}"
+    order = order_of(moments.columns, prepare.columns)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = (moments.means[order] - prepare.means) / prepare.scales
+        spread = moments.scatters[order] / prepare.scales**2
+        rounding = ROUNDING * np.abs(expected)
+        gaps = np.abs(means - expected) - (SLACK * np.sqrt(spread / max(count, 1)) + rounding)
+        if not (gaps <= 0).all():
+            return f"the mean of column {prepare.columns[int(gaps.argmax())]!r} is another"
+        gaps = np.abs(scatters - spread) - (2 * SLACK * spread + count * rounding**2)
+        if not (gaps <= 0).all():
+            return f"the spread of column {prepare.columns[int(gaps.argmax())]!r} is another"
+    return None
 
 
 def no_scale(columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:

@@ -1,13 +1,17 @@
-"""How the number of clusters was chosen, where the aggregator tells: criteria against K, how stable clusters are."""
+"""How the number of clusters was chosen, where the aggregator tells: criteria against K, and the runners-up."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log
+from typing import Any
+
+from markupsafe import Markup
 
 from koncord.aggregate.diagnostics import KCandidate, KChoice
 from koncord.model.globalmodel import GlobalModel
-from koncord.report.conditions import n_micro_sites, n_set_aside
-from koncord.report.markup import Column, fixed, paragraph, table, tag, text
-from koncord.report.parametermap import color
+from koncord.report.cells import TableView, color, numeric, words
+from koncord.report.conditions import n_set_aside
+from koncord.report.numbers import fixed
+from koncord.report.svg import tag
 
 WIDTH, PANEL, LEFT, TOP, BETWEEN = 480.0, 150.0, 52.0, 22.0, 46.0
 BOTTOM = 26.0
@@ -19,17 +23,18 @@ CURVES = (
 )
 
 
-def choice(model: GlobalModel) -> list[str]:
+def choice(model: GlobalModel) -> Mapping[str, Any]:
     """The section, or nothing where no choice was told."""
     made = model.diagnostics.choice
     if not isinstance(made, KChoice):
-        return []
-    return [
-        paragraph(text(summary(made, is_all_believed=not n_set_aside(model)))),
-        figure(made),
-        candidates(made),
-        clusters(model),
-    ]
+        return {}
+    return {
+        "summary": summary(made, is_all_believed=not n_set_aside(model)),
+        "figure": figure(made),
+        "captions": captions(made),
+        "candidates": candidates(made),
+        "runners_up": runners_up(model),
+    }
 
 
 def summary(made: KChoice, *, is_all_believed: bool = True) -> str:
@@ -81,23 +86,29 @@ def best_by_k(made: KChoice) -> list[KCandidate]:
 # --- the curves ---
 
 
-def figure(made: KChoice) -> str:
+def figure(made: KChoice) -> Markup | None:
     rows = best_by_k(made)
     if len(rows) < 3:
-        return ""
+        return None
     height = TOP + len(CURVES) * PANEL + (len(CURVES) - 1) * BETWEEN + BOTTOM
     panels = [
-        panel(made, rows, name, title, top=TOP + at * (PANEL + BETWEEN)) for at, (name, title) in enumerate(CURVES)
+        part
+        for at, (name, title) in enumerate(CURVES)
+        for part in panel(made, rows, name, title, top=TOP + at * (PANEL + BETWEEN))
     ]
-    drawn = tag(
+    return tag(
         "svg",
-        "".join(panels),
+        *panels,
         class_="map",
         viewBox=f"0 0 {WIDTH:g} {height:g}",
         role="img",
         aria_label="The two criteria against the number of clusters; the table below has the values.",
     )
-    caption = [
+
+
+def captions(made: KChoice) -> list[str]:
+    """Sentences beside the curves."""
+    return [
         "Above: how much larger the silhouette is than that of one Gaussian. Below: how much more compact the clusters "
         "are, as a difference of logarithms. The ring is the chosen K"
         + (", the cross the runner-up" if made.runner_up else "")
@@ -107,10 +118,9 @@ def figure(made: KChoice) -> str:
         else "Among the K whose silhouette is nearly the largest, the gap decides; among those with nearly the largest "
         "gap, the fewest clusters win.",
     ]
-    return tag("figure", drawn + tag("figcaption", "".join(paragraph(each) for each in caption)))
 
 
-def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, top: float) -> str:
+def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, top: float) -> list[Markup]:
     """One criterion over log K."""
     values = [float(getattr(each, name)) for each in rows]
     low, high = min(0.0, *values), max(0.0, *values)
@@ -125,7 +135,7 @@ def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, t
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, rows))
     parts = [
         tag("rect", class_="frame", x=f"{LEFT:g}", y=f"{top:g}", width=f"{WIDTH - LEFT - 1:g}", height=f"{PANEL:g}"),
-        tag("text", text(title), class_="axis", x=f"{LEFT:g}", y=f"{top - 7:g}"),
+        tag("text", title, class_="axis", x=f"{LEFT:g}", y=f"{top - 7:g}"),
         tag("path", class_="link", d=f"M{LEFT:g} {zero:.1f}H{WIDTH - 1:g}", stroke_dasharray="4 4"),
         *(
             tag("text", fixed(value, 2), class_="axis", x=f"{LEFT - 6:g}", y=f"{y:.1f}", text_anchor="end")
@@ -149,7 +159,7 @@ def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, t
         parts.append(tag("path", class_=f"ring {color(3)}", d=f"M{x - 5:.1f} {y - 5:.1f}l10 10m0 -10l-10 10"))
     x, y = place(made.chosen)
     parts.append(tag("circle", class_=f"ring {color(3)}", cx=f"{x:.1f}", cy=f"{y:.1f}", r="7"))
-    return "".join(parts)
+    return parts
 
 
 def ticks(rows: Sequence[KCandidate]) -> list[tuple[int, KCandidate]]:
@@ -161,7 +171,7 @@ def ticks(rows: Sequence[KCandidate]) -> list[tuple[int, KCandidate]]:
 # --- the tables ---
 
 
-def candidates(made: KChoice) -> str:
+def candidates(made: KChoice) -> TableView:
     rows = best_by_k(made)
     ks = [each.n_clusters for each in rows]
     at = ks.index(made.chosen.n_clusters)
@@ -174,48 +184,38 @@ def candidates(made: KChoice) -> str:
     lines = [
         [
             str(each.n_clusters),
-            fixed(each.silhouette, 3),
+            fixed(each.least_apart, 1) if each.n_clusters > 1 else "",
             fixed(each.separation, 3),
             fixed(each.gap, 3),
-            text(each.hierarchy) if each.n_clusters > 1 else "",
+            each.hierarchy if each.n_clusters > 1 else "",
             named.get(each.n_clusters, ""),
         ]
         for each in sorted(shown, key=lambda each: each.n_clusters)
     ]
-    heads = [Column(head=head) for head in ("K", "silhouette", "above one Gaussian", "gap")]
-    return table(
-        f"Numbers of clusters about the chosen one, of {len(rows)} that were looked at",
-        [*heads, Column(head="hierarchy", is_text=True), Column(head="choice", is_text=True)],
-        lines,
+    return TableView(
+        caption=f"Numbers of clusters about the chosen one, of {len(rows)} that were looked at",
+        columns=[*numeric("K", "least apart", "silhouette above one Gaussian", "gap"), *words("hierarchy", "choice")],
+        rows=lines,
     )
 
 
-def clusters(model: GlobalModel) -> str:
-    """How stable each cluster is, and how many sites support it."""
-    stabilities, support = model.diagnostics.stabilities, model.session.support
-    if not len(stabilities) == len(support) == model.n_clusters:
-        return ""
-    n_sites = n_micro_sites(model)
-    supports = "A site supports a cluster if a micro-cluster, a piece of its rows that it reported, lies in it."
-    if n_sites < 2:
-        return paragraph(
-            f"Only one site reported micro-clusters, so no cluster can be looked for without it. {supports}"
-        )
-    lines = [
-        [
-            tag("span", tag("b", str(cluster)), class_=f"chip {color(cluster)}"),
-            "none" if stability is None else fixed(stability, 2),
-            str(n_supporting),
-        ]
-        for cluster, (stability, n_supporting) in enumerate(zip(stabilities, support, strict=True))
-    ]
-    return paragraph(
-        f"Stability: {n_sites // 2} of the {n_sites} sites with micro-clusters, drawn at random ten times, are "
-        "clustered on their own into as many clusters; the value is the share of rows that a cluster has in common "
-        "with its nearest counterpart. Near 1, the same cluster is found with other sites; below 0.5 it dissolves. "
-        f"{supports}"
-    ) + table(
-        "How stable each cluster is, and the sites that support it",
-        [Column(head="cluster", is_text=True), Column(head="stability"), Column(head="sites")],
-        lines,
+def runners_up(model: GlobalModel) -> TableView | None:
+    """The next best numbers of clusters, and how much worse each is."""
+    sure = model.confidence
+    if sure is None or not sure.runners_up:
+        return None
+    return TableView(
+        caption="Runners-up, best first, and by how much each is behind the chosen clusters",
+        columns=numeric("K", "least apart", "clusters that stand apart", "behind", "separation, behind", "gap, behind"),
+        rows=[
+            [
+                str(each.n_clusters),
+                fixed(each.least_apart, 1) if each.n_clusters > 1 else "",
+                fixed(each.apart, 1),
+                fixed(each.behind_apart, 1),
+                fixed(each.behind_separation, 3),
+                fixed(each.behind_gap, 2),
+            ]
+            for each in sure.runners_up
+        ],
     )

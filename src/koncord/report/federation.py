@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from koncord._records import as_json
 from koncord._words import counted, text_table
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Absence
 from koncord.report.conditions import NOT_TOLD, floor_of, is_all_private, private_sites, silent_sites
 from koncord.report.preparation import about_preparation
+from koncord.report.sure import apart_of, belief, sentences, stability_of
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
 
@@ -19,13 +21,6 @@ from koncord.types import FloatArray
 MOST_DISTINGUISHING = 3
 # Longer tables of sites are cut on the terminal; the page has all.
 MOST_SITES = 30
-# Bounds of the silhouette and what they are commonly read as (Kaufman and Rousseeuw, Finding Groups in Data, 1990).
-READINGS = (
-    (0.7, "strong", "the clusters lie far apart"),
-    (0.5, "reasonable", "most rows lie clearly nearer to their own cluster than to the next"),
-    (0.25, "weak", "the clusters touch or overlap, so look for other evidence before you rely on them"),
-    (-1.0, "hardly any", "most rows lie nearly as close to the next cluster as to their own"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +130,6 @@ def mean_silhouette(model: GlobalModel) -> float | None:
     return float(np.average(values, weights=rows))
 
 
-def reading(silhouette: float | None, model: GlobalModel) -> tuple[str, str]:
-    """The structure a mean silhouette speaks for, in one word and in one clause."""
-    if silhouette is None:
-        return "not known", why_no_silhouette(model)
-    return next((word, clause) for bound, word, clause in READINGS if silhouette >= bound)
-
-
 def why_no_silhouette(model: GlobalModel) -> str:
     """Why no cluster has one, in a clause."""
     if model.n_clusters == 1:
@@ -193,8 +181,18 @@ def notes_of(model: GlobalModel) -> list[str]:
         about_weak(model),
         about_withheld(model),
     )
-    notes = (about_privacy(model), *said, about_silent(model))
+    notes = (about_counts(model), about_privacy(model), *said, about_silent(model))
     return [note for note in (*notes, *about_missing(model)) if note]
+
+
+def about_counts(model: GlobalModel) -> str | None:
+    """What the rows by cluster are counts of, where it is not rows."""
+    if model.session.counted_by == "rows":
+        return None
+    return (
+        "Sites left or joined after the run, and the others were not asked again: rows by cluster are those of the "
+        "micro-clusters that each site sent. The scale is the one first agreed on."
+    )
 
 
 def about_empty(model: GlobalModel) -> str | None:
@@ -300,6 +298,9 @@ def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
         "sites": {row.name: {"rows": row.rows, "local_count": row.local_k} for row in site_rows(model)},
         "seconds": round(record.seconds, 3),
         "silhouette": mean_silhouette(model),
+        "belief": belief(model),
+        "confidence": as_json(model.confidence),
+        "available": list(model.available),
         "estimator": record.estimator,
         "aggregator": record.aggregator,
         "standardized": record.is_standardized,
@@ -322,14 +323,15 @@ def as_text(model: GlobalModel, record: RunRecord) -> str:
 
 
 def about_clusters(model: GlobalModel, record: RunRecord) -> str:
-    silhouette = mean_silhouette(model)
-    word, clause = reading(silhouette, model)
     counted_by = "no phase 1" if is_all_private(model) else record.estimator
-    value = "none" if silhouette is None else f"{silhouette:.3f}"
     lines = [
         f"K = {model.n_clusters}  ({counted_by}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
-        f"mean silhouette: {value}; structure: {word} ({clause})",
+        *sentences(model),
     ]
+    if model.confidence is None:
+        silhouette = mean_silhouette(model)
+        value = f"none ({why_no_silhouette(model)})" if silhouette is None else f"{silhouette:.3f}"
+        lines.append(f"mean silhouette: {value}")
     made = upsilon_chosen(model)
     if made:
         lines.append(f"upsilon: {made.upsilon:g}, chosen without labels. {about_candidates(made, model)}")
@@ -346,15 +348,17 @@ def sites_text(model: GlobalModel) -> str:
 
 
 def clusters_text(model: GlobalModel) -> str:
+    """One line a cluster: its rows, what speaks for it, and what sets it apart."""
+    heads = ("apart", "stability") if model.confidence is not None else ("silhouette",)
     return text_table(
-        ("cluster", "rows", "weight", "sites", "silhouette", "set apart by"),
+        ("cluster", "rows", "weight", "sites", *heads, "set apart by"),
         [
             (
                 str(row.number),
                 f"{row.rows:,}",
                 f"{row.share:.1%}",
                 f"{len(row.sites)}{' weak' if row.is_weak else ''}",
-                "none" if row.silhouette is None else f"{row.silhouette:.3f}",
+                *evidence(model, row),
                 ", ".join(
                     f"{'high' if difference.is_above else 'low'} {model.columns[difference.column]}"
                     for difference in row.differences
@@ -363,3 +367,11 @@ def clusters_text(model: GlobalModel) -> str:
             for row in cluster_rows(model)
         ],
     )
+
+
+def evidence(model: GlobalModel, row: ClusterRow) -> tuple[str, ...]:
+    """What speaks for a cluster, as cells."""
+    if model.confidence is not None:
+        own = model.confidence.clusters[row.number]
+        return apart_of(own), stability_of(own)
+    return ("none" if row.silhouette is None else f"{row.silhouette:.3f}",)

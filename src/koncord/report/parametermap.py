@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from math import cos, pi, sin
 
 import numpy as np
+from markupsafe import Markup
 
 from koncord._words import counted
 from koncord.model.globalmodel import GlobalModel
+from koncord.report.cells import color
 from koncord.report.conditions import has_micro_clusters
-from koncord.report.markup import tag, text
+from koncord.report.svg import tag
 from koncord.types import BoolArray, FloatArray, IntArray
 
 WIDTH, HEIGHT = 480.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 1.0, 1.0, 24.0, 24.0
 RING, MARK = 10.0, 4.2
 LABEL_HEIGHT, LETTER_WIDTH, GAP = 14.0, 10.0, 4.0
-# Seven shapes against eight colours: no two of 56 clusters share both, and in grey the shapes and the numbers remain.
-N_COLORS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def on_two_axes(points: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
     return flat, (shares[0], shares[1])
 
 
-def parameter_map(model: GlobalModel, plane: Plane) -> str:
+def parameter_map(model: GlobalModel, plane: Plane) -> Markup:
     """The SVG element, with a title and a description in words."""
     centers, components = on_canvas(plane)
     n_aside = int(plane.excluded.sum())
@@ -98,7 +98,7 @@ def parameter_map(model: GlobalModel, plane: Plane) -> str:
     drawn = [
         tag("title", title, id="map-title"),
         tag("desc", description, id="map-desc"),
-        frame(plane),
+        *frame(plane),
         *(
             line(mark, centers[group], group)
             for mark, group, is_aside in zip(components, plane.groups.tolist(), plane.excluded, strict=True)
@@ -110,7 +110,7 @@ def parameter_map(model: GlobalModel, plane: Plane) -> str:
     ]
     return tag(
         "svg",
-        "\n".join(drawn),
+        *drawn,
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
         class_="map",
         role="img",
@@ -131,29 +131,27 @@ def on_canvas(plane: Plane) -> tuple[FloatArray, FloatArray]:
     return placed[: len(plane.centers)], placed[len(plane.centers) :]
 
 
-def frame(plane: Plane) -> str:
+def frame(plane: Plane) -> list[Markup]:
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     across = "the only column" if plane.is_line else f"principal axis 1 ({plane.shares[0]:.0%} of the variance drawn)"
     up = "one line a site" if plane.is_line else f"principal axis 2 ({plane.shares[1]:.0%})"
-    return "\n".join(
-        [
-            tag("rect", x=LEFT, y=TOP, width=right - LEFT, height=bottom - TOP, class_="frame"),
-            tag("text", across, x=right, y=bottom + 17, text_anchor="end", class_="axis"),
-            tag("text", up, x=LEFT, y=TOP - 8, class_="axis"),
-        ]
-    )
+    return [
+        tag("rect", x=LEFT, y=TOP, width=right - LEFT, height=bottom - TOP, class_="frame"),
+        tag("text", across, x=right, y=bottom + 17, text_anchor="end", class_="axis"),
+        tag("text", up, x=LEFT, y=TOP - 8, class_="axis"),
+    ]
 
 
-def line(mark: FloatArray, center: FloatArray, cluster: int) -> str:
+def line(mark: FloatArray, center: FloatArray, cluster: int) -> Markup:
     (x1, y1), (x2, y2) = mark, center
     return tag("line", x1=at(x1), y1=at(y1), x2=at(x2), y2=at(y2), class_=f"link {color(cluster)}")
 
 
-def ring(center: FloatArray, cluster: int) -> str:
+def ring(center: FloatArray, cluster: int) -> Markup:
     return tag("circle", cx=at(center[0]), cy=at(center[1]), r=at(RING), class_=f"ring {color(cluster)}")
 
 
-def marks(plane: Plane, components: FloatArray, part: str) -> list[str]:
+def marks(plane: Plane, components: FloatArray, part: str) -> list[Markup]:
     """One small mark a component; hovering over it names the site."""
     drawn = []
     seen: dict[str, int] = {}
@@ -162,14 +160,14 @@ def marks(plane: Plane, components: FloatArray, part: str) -> list[str]:
         number = seen.get(site, 0)
         seen[site] = number + 1
         went = "set aside" if is_aside else f"cluster {group}"
-        told = tag("title", f"{text(site)}, {part} {number}: {went}")
+        told = tag("title", f"{site}, {part} {number}: {went}")
         shape, kind = (SHAPES[0], "aside") if is_aside else (SHAPES[group % len(SHAPES)], color(group))
         outline = " ".join(f"{at(x + MARK * dx)},{at(y + MARK * dy)}" for dx, dy in shape)
         drawn.append(tag("polygon", told, points=outline, class_=f"mark {kind}"))
     return drawn
 
 
-def labels(centers: FloatArray, components: FloatArray) -> list[str]:
+def labels(centers: FloatArray, components: FloatArray) -> list[Markup]:
     """The number of each cluster beside its ring, where it covers least of what is drawn already."""
     taken: list[tuple[float, float, float, float]] = [
         (x - RING, y - RING, x + RING, y + RING) for x, y in centers.tolist()
@@ -198,11 +196,6 @@ def overlap(one: tuple[float, float, float, float], other: tuple[float, float, f
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     return max(width, 0.0) * max(height, 0.0)
-
-
-def color(cluster: int) -> str:
-    """Class of the colour of a cluster."""
-    return f"c{cluster % N_COLORS}"
 
 
 def at(position: float) -> str:

@@ -96,6 +96,9 @@ svg.map { display: block; width: 100%; height: auto; }
 .map .ring { fill: none; stroke: currentColor; stroke-width: 2.4; }
 .map .link { stroke: currentColor; stroke-width: 1; opacity: .6; }
 .map .mark { fill: currentColor; stroke: var(--panel); stroke-width: .7; }
+.tree .branch { stroke: var(--muted); stroke-width: 1.6; }
+.tree .dot { fill: var(--panel); stroke: currentColor; stroke-width: 2.4; }
+.tree .label { font-size: 13px; stroke: none; }
 .map .aside { fill: none; stroke: currentColor; stroke-width: 1.2; opacity: .7; }
 details { margin: 0 0 1.25rem; }
 summary { cursor: pointer; color: var(--accent); margin-bottom: .6rem; }
@@ -124,6 +127,7 @@ footer { border-top: 1px solid var(--line); color: var(--muted); font-size: .88r
   .barcell { width: 40%; }
   .map .axis { font-size: 16px; }
   .map .label { font-size: 21px; }
+  .tree .label { font-size: 15px; }
 }
 @media print {
   :root { color-scheme: light; }

@@ -6,7 +6,6 @@ from io import StringIO
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from koncord._words import text_table
 from koncord.model.globalmodel import GlobalModel
@@ -24,7 +23,7 @@ class Assignments:
     Where the shape of the clusters is known, each distance is in the metric of its cluster (Mahalanobis).
     """
 
-    labels: IntArray  # (n,)
+    labels: IntArray  # (n,) -1 of an outlier, where these were asked for
     distances: FloatArray  # (n,) to the center of the label
     runner_ups: IntArray | None  # (n,) the cluster that comes next; None where there is one only
     runner_up_distances: FloatArray | None  # (n,)
@@ -33,14 +32,18 @@ class Assignments:
         return len(self.labels)
 
 
-def assign(model: GlobalModel, X: FloatArray) -> Assignments:
-    """Assign every row of X (n, d), columns in the model's order and in the units of the sites."""
-    return assign_scaled(model, model.scaled(X))
+def assign(model: GlobalModel, X: FloatArray, *, quantile: float | None = None) -> Assignments:
+    """Assign every row of X (n, d), columns in the model's order and in the units of the sites.
+
+    With a `quantile`, a row beyond it is an outlier; distances stay those to the cluster that it is nearest to.
+    """
+    return assign_scaled(model, model.scaled(X), quantile=quantile)
 
 
-def assign_scaled(model: GlobalModel, Z: FloatArray) -> Assignments:
+def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None = None) -> Assignments:
     """Assign every row of Z (n, n_features), as the model's plan makes it."""
     labels = model.assign(Z)
+    given = labels if quantile is None else model.without_outliers(Z, labels, quantile)
     distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
     step = max(MOST_DISTANCES // model.n_clusters, 1)
     for start in range(0, len(Z), step):
@@ -53,7 +56,7 @@ def assign_scaled(model: GlobalModel, Z: FloatArray) -> Assignments:
         runner_up_distances[part] = to_centers[rows, runner_ups[part]]
     has_others = model.n_clusters > 1
     return Assignments(
-        labels=labels,
+        labels=given,
         distances=distances,
         runner_ups=runner_ups if has_others else None,
         runner_up_distances=runner_up_distances if has_others else None,
@@ -62,10 +65,8 @@ def assign_scaled(model: GlobalModel, Z: FloatArray) -> Assignments:
 
 def distances_in(model: GlobalModel, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Distances of scaled rows to all clusters, each in its own metric, and what the most likely one is least by."""
-    if model.gaussians is None:
-        to_centers: FloatArray = cdist(Z, model.centers)
-        return to_centers, to_centers.copy()
-    return np.sqrt(model.gaussians.squared_distances(Z)), -model.gaussians.log_joint(Z)
+    distances = model.distances_of(Z)
+    return distances, distances.copy() if model.gaussians is None else -model.gaussians.log_joint(Z)
 
 
 def as_csv(found: Assignments) -> str:
@@ -99,19 +100,23 @@ def as_record(found: Assignments, n_clusters: int) -> dict[str, Any]:
         "runner_ups": found.runner_ups,
         "runner_up_distances": found.runner_up_distances,
         "n_clusters": n_clusters,
-        "counts": np.bincount(found.labels, minlength=n_clusters),
+        "counts": np.bincount(found.labels[found.labels >= 0], minlength=n_clusters),
+        "outliers": int((found.labels < 0).sum()),
         "rows": len(found),
     }
 
 
 def as_counts_text(found: Assignments, n_clusters: int) -> str:
     """For a person: how many rows each cluster got, and how far they lie from its center."""
-    counts = np.bincount(found.labels, minlength=n_clusters)
-    distances = np.bincount(found.labels, found.distances, minlength=n_clusters) / np.maximum(counts, 1)
-    return text_table(
-        ("cluster", "rows", "share", "mean distance", ""),
-        [
-            (str(number), f"{count:,}", f"{count / len(found):.1%}", f"{distance:.3f}" if count else "none", "")
-            for number, (count, distance) in enumerate(zip(counts.tolist(), distances.tolist(), strict=True))
-        ],
-    )
+    inside = found.labels >= 0
+    counts = np.bincount(found.labels[inside], minlength=n_clusters)
+    distances = np.bincount(found.labels[inside], found.distances[inside], minlength=n_clusters) / np.maximum(counts, 1)
+    lines = [
+        (str(number), f"{count:,}", f"{count / len(found):.1%}", f"{distance:.3f}" if count else "none", "")
+        for number, (count, distance) in enumerate(zip(counts.tolist(), distances.tolist(), strict=True))
+    ]
+    if not inside.all():
+        n_out = int((~inside).sum())
+        mean = float(found.distances[~inside].mean())
+        lines.append(("-1", f"{n_out:,}", f"{n_out / len(found):.1%}", f"{mean:.3f}", "outliers"))
+    return text_table(("cluster", "rows", "share", "mean distance", ""), lines)

@@ -11,13 +11,20 @@ from koncord._files import write_atomic
 from koncord.model.globalmodel import GlobalModel
 from koncord.runs.assignments import as_csv, assign_scaled
 from koncord.runs.record import RunRecord
+from koncord.runs.reports import Reports
 from koncord.types import FloatArray
 
 MODEL, RECORD, PAGE, LABELS = "model.koncord", "run.json", "report.html", "labels"
+REPORTS, LOCK = "reports.koncord", "lock"
 
 
 def write_run(
-    folder: Path, model: GlobalModel, record: RunRecord, page: str, tables: Mapping[str, FloatArray] | None = None
+    folder: Path,
+    model: GlobalModel,
+    record: RunRecord,
+    page: str,
+    tables: Mapping[str, FloatArray] | None = None,
+    reports: Reports | None = None,
 ) -> None:
     """Write the files of a run into a folder.
 
@@ -34,12 +41,23 @@ def write_run(
     tables : mapping of str to array (n_samples, n_features), default None
         The rows of each site as the model's plan makes them: their labels are written too. None where the tables are
         not here.
+    reports : Reports, default None
+        What the sites sent, in a file that its owner alone may read; None where it is not kept. It comes last: as long
+        as it holds a site, the site can be forgotten again.
     """
     model.save(folder / MODEL)
     record.save(folder / RECORD)
     if tables is not None:
         write_site_labels(folder, model, tables)
     write_atomic(folder / PAGE, page.encode())
+    if reports is not None:
+        reports.save(folder / REPORTS)
+
+
+def replace_run(folder: Path, model: GlobalModel, record: RunRecord, page: str, reports: Reports | None) -> None:
+    """Write the files of a run whose sites are others now; labels of the model before go."""
+    rmtree(folder / LABELS, ignore_errors=True)
+    write_run(folder, model, record, page, reports=reports)
 
 
 def write_site_labels(folder: Path, model: GlobalModel, tables: Mapping[str, FloatArray]) -> None:

@@ -21,13 +21,56 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Clusters against classes: how many rows each cluster has of each class."""
+
+    what: str  # of what kind the classes are, in the singular: species
+    classes: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]  # one tuple a cluster, one number a class
+    ari: float  # adjusted Rand index of cluster against class
+
+    @property
+    def rows(self) -> int:
+        """Rows whose class is known."""
+        return sum(map(sum, self.counts))
+
+    @property
+    def at_home(self) -> int:
+        """Rows of the class that is the most frequent one in their cluster."""
+        return sum(max(row) for row in self.counts)
+
+    @property
+    def homes(self) -> tuple[str | None, ...]:
+        """The most frequent class of each cluster; None of a cluster without a row of known class."""
+        return tuple(self.classes[row.index(max(row))] if any(row) else None for row in self.counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
     """What is known of the classes, where they are: for a demonstration, never for a fit."""
 
     n_clusters: int
-    ari: float  # of rows that took no part
-    rows: int  # of these
+    ari: float  # adjusted Rand index of cluster against class
+    rows: int  # on which it was measured
     local_counts: Mapping[str, int]  # classes at each site
+    is_held_out: bool = True  # whether these rows took no part
+    crossings: tuple[Crossing, ...] = ()  # of the rows that took part, coarser classes first
+    ari_at_k: float | None = None  # of the answer with as many clusters as there are classes, where the model has one
+    pooled_ari: float | None = None  # of k-means with the number of classes given and all rows in one place
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """From the JSON of a record."""
+        crossings = [
+            Crossing(
+                what=each["what"],
+                classes=tuple(each["classes"]),
+                counts=tuple(map(tuple, each["counts"])),
+                ari=each["ari"],
+            )
+            for each in stored.get("crossings", ())
+        ]
+        return cls(**{**stored, "crossings": tuple(crossings)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +88,12 @@ class RunRecord:
     departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
-    clusters_given: int | None = None  # clusters, or at most so many, that the aggregator was given
+    clusters_given: int | None = None  # how many the aggregator was told to find; None where it found their number
+    clusters_bound: int | None = None  # how many it was told there are at most
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
     labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
+    forgotten: tuple[str, ...] = ()  # sites that took part and were left out later
+    added: tuple[str, ...] = ()  # sites that came later
 
     @classmethod
     def of_run(cls, *, sends: tuple[Sent, ...], departures: Sequence[Departure], seconds: float, **asked: Any) -> Self:
@@ -91,9 +137,24 @@ class RunRecord:
                     f"this koncord reads version {VERSION}."
                 )
             given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls) if each.name in record}
+            if "clusters_bound" not in record:
+                given |= counts_in_older(record)
             given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
             given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
-            given["truth"] = None if given["truth"] is None else Truth(**given["truth"])
+            for name in ("forgotten", "added"):
+                given[name] = tuple(given.get(name, ()))
+            given["truth"] = None if given["truth"] is None else Truth.of(given["truth"])
             return cls(**given)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KoncordError(f"'{path}' is not the record of a koncord run.") from error
+
+
+def counts_in_older(record: Mapping[str, Any]) -> dict[str, int | None]:
+    """The number of clusters that was given, from a record that did not tell a bound from a number.
+
+    AFCL was the only aggregator with a bound.
+    """
+    told = record.get("clusters_given")
+    told = record["options"].get("--clusters") if told is None else told
+    is_bound = record["aggregator"] == "afcl"
+    return {"clusters_given": None if is_bound else told, "clusters_bound": told if is_bound else None}

@@ -1,6 +1,6 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -12,15 +12,18 @@ import numpy as np
 from koncord._progress import part, report
 from koncord._records import from_json
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator, Outcome, members_of
+from koncord.aggregate.base import Aggregator, Outcome, members_of, sends_rows
+from koncord.aggregate.diagnostics import is_json
 from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
 from koncord.prepare.settings import Preparation
 from koncord.protocol import setup
 from koncord.protocol.departures import Departure
+from koncord.protocol.wire import pack
 from koncord.runs.record import RunRecord
+from koncord.runs.reports import Agreement, Reports
 from koncord.session.policy import ServerPolicy, SitePolicy
-from koncord.session.preparing import opened
+from koncord.session.preparing import opened, opened_again
 from koncord.session.roster import Roster
 from koncord.session.rounds import Asked, run_rounds
 from koncord.session.site import Site, client_stream
@@ -36,6 +39,7 @@ class RunResult:
 
     model: GlobalModel
     record: RunRecord
+    reports: Reports | None = None  # what the sites sent; None where the model does not follow from it alone
 
     @property
     def ledger(self) -> tuple[Departure, ...]:
@@ -60,6 +64,7 @@ def run(
     files: Mapping[str, str] | str = "",
     labels_at_sites: bool = False,
     labels_in_memory: bool = False,
+    agreement: Agreement | None = None,
 ) -> RunResult:
     """Both phases over any link, in one thread, and the record of the run.
 
@@ -93,6 +98,8 @@ def run(
         Where each site's table is, or one word for all sites.
     labels_at_sites, labels_in_memory : bool, default False
         Where the labels are, if not in the folder of the run.
+    agreement : Agreement, default None
+        Columns and scale that the sites agreed on before; None has them agree now.
 
     Returns
     -------
@@ -112,6 +119,7 @@ def run(
             min_support=(server_policy or ServerPolicy()).min_support,
             common_columns=common_columns,
             preparation=preparation,
+            agreement=agreement,
         )
     record = RunRecord.of_run(
         sends=aggregator.sends,
@@ -123,18 +131,39 @@ def run(
         is_standardized=standardize,
         options=options or {},
         files=dict.fromkeys(model.sites, files) if isinstance(files, str) else files,
-        clusters_given=clusters_given(aggregator),
+        clusters_given=None if aggregator.count_is_bound else aggregator.count_given,
+        clusters_bound=aggregator.count_given if aggregator.count_is_bound else None,
         labels_at_sites=labels_at_sites,
         labels_in_memory=labels_in_memory,
     )
-    return RunResult(model=model, record=record)
+    reports = reports_of(link, aggregator, model) if can_keep(aggregator) else None
+    return RunResult(model=model, record=record, reports=reports)
 
 
-def clusters_given(aggregator: Aggregator) -> int | None:
-    """The number of clusters, or an upper bound of it, that an aggregator was given; None where it finds it alone."""
-    given = aggregator.get_params(deep=False)
-    numbers = [given[name] for name in ("n_clusters", "n_seeds") if given.get(name) is not None]
-    return int(numbers[0]) if numbers else None
+def can_keep(aggregator: Aggregator) -> bool:
+    """Whether the model follows from one reply of each site, which is no row."""
+    return aggregator.most_rounds() == 1 and not sends_rows(aggregator) and is_json(aggregator.get_params(deep=False))
+
+
+def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> Reports:
+    """What the sites of a run sent, except at the end."""
+    return Reports(
+        agreement=Agreement(
+            columns=model.columns,
+            means=model.means,
+            scales=model.scales,
+            measure=b"" if link.guard.measure is None else pack(link.guard.measure),
+            prepare=b"" if link.guard.measure is None or link.guard.prepare is None else pack(link.guard.prepare),
+        ),
+        aggregator=aggregator.name,
+        parameters=aggregator.get_params(deep=False),
+        method=link.method,
+        settings=model.settings,
+        seed=model.seed or 0,
+        min_report=model.session.min_report,
+        min_support=model.session.min_support,
+        replies={site: dict(replies) for site, replies in link.kept.items()},
+    )
 
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
@@ -153,19 +182,27 @@ def run_federation(
     min_support: int = 1,
     common_columns: bool = False,
     preparation: Preparation | None = None,
+    agreement: Agreement | None = None,
+    asks_holdings: Collection[str] | None = None,
 ) -> GlobalModel:
     """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
 
     A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
     that took part in either phase; the scale is that of the sites that were there at the beginning. `min_report` is
-    the floor that all sites have; None where each has one of its own, which the server does not know.
+    the floor that all sites have; None where each has one of its own, which the server does not know. With an
+    `agreement`, columns and scale are those. `asks_holdings` are the sites that label their rows at the end, None all
+    of them; where some do not, the counts are those of the components that the sites sent.
     """
     aggregator = aggregator.for_run(min_report=min_report, min_support=min_support)
     min_support = max(min_support, aggregator.support)
     link.guard.expect(aggregator.replies)
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
-        agreed = opened(roster, preparation, standardize=standardize, common=common_columns)
+        agreed = (
+            opened(roster, preparation, standardize=standardize, common=common_columns)
+            if agreement is None
+            else opened_again(roster, agreement)
+        )
     plan = agreed.plan
     # The server comes first: it checks its parameters before any site begins to work.
     rng = np.random.default_rng(client_stream(seed, SERVER, 0))
@@ -174,8 +211,11 @@ def run_federation(
     with part(0.05, 0.95, "phases 1 and 2"):
         outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6)
     with part(0.95, 1.0, "who holds what"):
-        attribute = dict.fromkeys(link.clients, attribution_of(outcome))
-        holdings = roster.exchange_all([Asked(round_=round_, down=attribute)])[0]
+        link.keeps = False
+        attribute = dict.fromkeys(link.clients if asks_holdings is None else asks_holdings, attribution_of(outcome))
+        holdings = roster.exchange_all([Asked(round_=round_, down=attribute)])[0] if attribute else {}
+        if asks_holdings is not None:
+            holdings = component_holdings(outcome)
     report(1.0)
     sites = tuple(sorted(prepared))
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)
@@ -194,6 +234,8 @@ def run_federation(
         groups=outcome.groups,
         components=outcome.components,
         gaussians=outcome.gaussians,
+        tree=outcome.tree,
+        confidence=outcome.confidence,
         seed=seed,
         settings=settings,
         excluded=outcome.excluded,
@@ -211,9 +253,22 @@ def run_federation(
             privacy=promises(told),
             left_out_columns=agreed.left_out,
             preparation=agreed.prepared,
+            counted_by="rows" if asks_holdings is None else "components",
         ),
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
+
+
+def component_holdings(outcome: Outcome) -> dict[str, setup.Holdings]:
+    """Rows of each site by cluster, as far as the components tell that it sent; no silhouettes."""
+    k = len(outcome.centers)
+    found = {}
+    for site, rows in outcome.rows.items():
+        is_member = ~outcome.excluded.get(site, np.zeros(len(rows), dtype=np.bool_))
+        counts = np.bincount(outcome.groups[site][is_member], rows[is_member], minlength=k).astype(np.int64)
+        nothing = np.zeros(k, dtype=np.int64)
+        found[site] = setup.Holdings(counts=counts, silhouettes=np.full(k, np.nan), scored=nothing)
+    return found
 
 
 def attribution_of(outcome: Outcome) -> setup.Attribute:
@@ -255,6 +310,8 @@ def promises(replies: Mapping[str, Any]) -> dict[str, Promise]:
 
 def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> tuple[float | None, ...]:
     """Mean silhouette of each global cluster over the rows that have one; None where no site has."""
+    if not holdings:
+        return ()
     scored = np.sum([holding.scored for holding in holdings.values()], axis=0)
     sums = np.sum([np.nan_to_num(h.silhouettes) * h.scored for h in holdings.values()], axis=0)
     return tuple(float(total / n) if n else None for total, n in zip(sums, scored, strict=True))

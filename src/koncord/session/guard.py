@@ -6,13 +6,14 @@ message that does not fit is refused before anything is computed with it.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from koncord.aggregate.base import Aggregator, as_instance
 from koncord.errors import BadReply, MessageError
 from koncord.protocol import setup
 from koncord.protocol.schema import Sizes
 from koncord.protocol.wire import settled_by, unpack, wire_name
+from koncord.types import FloatArray
 
 # Times that a site answers each opening in one run: more than once only because a reply was lost.
 MOST_REPEATS = 10
@@ -22,6 +23,14 @@ MOST_REFUSALS = 10
 
 # What is not answered once the other was.
 EXCLUDES: dict[type[Any], type[Any]] = {setup.Measure: setup.Describe, setup.Describe: setup.Measure}
+
+
+@runtime_checkable
+class AddsUp(Protocol):
+    """A reply that describes all rows of a client, and so has the moments of these."""
+
+    def moments(self) -> tuple[int, FloatArray, FloatArray]:
+        """Count, means and summed squared deviations (n_features,) on the agreed scale."""
 
 
 class ReplyGuard:
@@ -35,6 +44,9 @@ class ReplyGuard:
         self.replies = dict(setup.REPLIES)
         self.agreed: Sizes = {}
         self.said: dict[str, Sizes] = {}
+        self.moments: dict[str, setup.Moments] = {}
+        self.measure: setup.Measure | None = None
+        self.prepare: setup.Prepare | None = None
 
     def expect(self, replies: Mapping[type[Any], type[Any]]) -> None:
         """From now on take these replies, each to its message: those of the aggregator that is run."""
@@ -48,17 +60,46 @@ class ReplyGuard:
             reply, replied = unpack(data, (self.replies[type(asked)],), sizes)
             if replied != round_:
                 raise MessageError(f"a reply of round {replied} came where round {round_} was asked.")
+            self._check_adds_up(client, reply)
         except MessageError as error:
             raise BadReply(client, str(error)) from error
         self._remember(client, asked, settles, reply)
         return reply
 
+    def _check_adds_up(self, client: str, reply: Any) -> None:
+        """`MessageError` if a reply that describes all rows of a client is not of the rows that its moments are of."""
+        moments, prepare = self.moments.get(client), self.prepare
+        if not isinstance(reply, AddsUp) or moments is None or prepare is None or moments.epsilon is not None:
+            return
+        if prepare.categories:  # levels have no moments
+            return
+        reason = setup.why_not_same_rows(reply.moments(), moments, prepare)
+        if reason is not None:
+            raise MessageError(f"what it sent of its rows does not add up to its own moments: {reason}.")
+
     def _remember(self, client: str, asked: Any, settles: Sizes, reply: Any) -> None:
         if isinstance(reply, setup.Moments | setup.Sketch) and (reply.count or isinstance(reply, setup.Moments)):
             self.said.setdefault(client, {})["rows"] = reply.count
+        if isinstance(reply, setup.Moments):
+            self.moments[client] = reply
+        elif isinstance(reply, setup.Measured):
+            self.measure = asked
+            self._remember_sums(client, asked, reply)
         elif isinstance(reply, setup.Prepared):
             self.agreed |= {**settles, "n_features": asked.n_features}
+            self.prepare = asked
             self.said.setdefault(client, {})["local_k"] = reply.local_k
+
+    def _remember_sums(self, client: str, asked: setup.Measure, reply: setup.Measured) -> None:
+        """Sums of shaped values as moments, where they are of all rows: what is sent later must add up to them."""
+        rows = self.said.get(client, {}).get("rows", 0)
+        if rows and (reply.counts == rows).all():
+            self.moments[client] = setup.Moments(
+                columns=asked.columns,
+                count=rows,
+                means=asked.means + asked.scales * reply.means,
+                scatters=asked.scales**2 * reply.scatters,
+            )
 
 
 class QuestionGuard:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from koncord.privacy.budget import Budget
 
 
+CHANGED = ("old", "refuse")
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots, the class has its defaults as attributes
 class SitePolicy:
     """What the owner of a site lets leave it.
@@ -27,11 +30,17 @@ class SitePolicy:
         What everything that the site sends in one run keeps to. With one, phase 1 is left out and the run is not
         repeated by its seed (see docs/privacy.md).
     methods : tuple of str, default None
-        Aggregators that the site takes part in, by name; None are those that send no rows and have few rounds.
+        Aggregators that the site takes part in, by name; None are those whose answers the joint partition of the
+        site covers, in few rounds: consensus, fedkmeans, kfed and spahm.
     max_rounds : int, default None
         Most rounds of a run; None is as many as each aggregator has by default.
     max_runs : int, default None
         Most runs that the site takes part in; None is no limit.
+    total_epsilon : float, default None
+        Most that all runs within a budget may cost together, at the budget's delta; None is no limit.
+    changed : str, default "old"
+        What a joined site does while its table differs from what it answered about by too few rows: answer from the
+        "old" rows, or "refuse" to take part.
     allows_disclosure : bool, default False
         Whether rows themselves may leave, by an aggregator that sends them.
     """
@@ -41,11 +50,21 @@ class SitePolicy:
     methods: tuple[str, ...] | None = None
     max_rounds: int | None = None
     max_runs: int | None = None
+    total_epsilon: float | None = None
+    changed: str = "old"
     allows_disclosure: bool = False
 
     def __post_init__(self) -> None:
-        from koncord._validation import check_count
+        from koncord._validation import check_count, check_number, check_option
 
+        check_option("changed", self.changed, CHANGED, owner=self)
+        if self.total_epsilon is not None:
+            check_number("total_epsilon", self.total_epsilon, owner=self, least=0, above=True)
+            if self.budget is None or self.budget.epsilon > self.total_epsilon:
+                raise ValueError(
+                    "'total_epsilon' of SitePolicy goes with a budget of at most as much a run; got "
+                    f"{self.total_epsilon:g} and {'none' if self.budget is None else f'{self.budget.epsilon:g}'}."
+                )
         for name in ("min_report", "max_rounds", "max_runs"):
             if name == "min_report" or getattr(self, name) is not None:
                 object.__setattr__(self, name, check_count(name, getattr(self, name), owner=self))
@@ -71,6 +90,8 @@ class ServerPolicy:
         Seconds it waits when phase 1, which takes longest, is among what the sites are asked.
     wait : float, default 120
         Seconds to wait for sites to connect before the run begins.
+    owner_wait : float, default 3600
+        Seconds to wait, in all, for the owner of a site that is asked in person.
     """
 
     min_sites: int = 2
@@ -78,11 +99,12 @@ class ServerPolicy:
     round_timeout: float = 120.0
     first_timeout: float = 3600.0
     wait: float = 120.0
+    owner_wait: float = 3600.0
 
     def __post_init__(self) -> None:
         from koncord._validation import check_count, check_number
 
         check_count("min_sites", self.min_sites, owner=self)
         check_count("min_support", self.min_support, owner=self)
-        for name in ("round_timeout", "first_timeout", "wait"):
+        for name in ("round_timeout", "first_timeout", "wait", "owner_wait"):
             check_number(name, getattr(self, name), owner=self, least=0, above=True)

@@ -19,6 +19,8 @@ from koncord.prepare.settings import Preparation
 from koncord.prepare.units import other_units
 from koncord.protocol import setup
 from koncord.protocol.floor import LOWER_FLOOR
+from koncord.protocol.wire import unpack
+from koncord.runs.reports import Agreement
 from koncord.session.roster import Roster
 
 BESIDE_BUDGET = (
@@ -72,6 +74,24 @@ def opened(roster: Roster, asked: Preparation | None, *, standardize: bool, comm
     return by_sketches(roster, sketches, asked, common=common)
 
 
+def opened_again(roster: Roster, agreement: Agreement) -> Opened:
+    """The openings of a run on what an earlier one agreed on."""
+    if not agreement.measure:
+        moments = roster.require(setup.Describe())
+        roster.open()
+        plan = plain_plan(agreement.columns, agreement.means, agreement.scales)
+        return Opened(plan=plan, replies=moments)
+    sketches = roster.require(setup.Survey())
+    roster.require(unpack(agreement.measure, (setup.Measure,))[0])
+    roster.open()
+    plan = unpack(agreement.prepare, (setup.Prepare,))[0].plan()
+    return Opened(plan=plan, replies=sketches, prepared=Prepared(logged=logged_in(plan)))
+
+
+def logged_in(plan: Plan) -> tuple[str, ...]:
+    return tuple(name for name, is_logged in zip(plan.columns, plan.is_logged, strict=True) if is_logged)
+
+
 def by_moments(roster: Roster, *, standardize: bool, common: bool, notes: tuple[str, ...]) -> Opened:
     """One scale, from counts and sums."""
     moments = roster.require(setup.Describe())
@@ -101,7 +121,7 @@ def by_sketches(roster: Roster, sketches: Mapping[str, setup.Sketch], asked: Pre
     plan = final_plan(draft, found, asked)
     fenced = np.sum([each.fenced for each in found.values()], axis=0)
     prepared = Prepared(
-        logged=tuple(name for name, is_logged in zip(plan.columns, plan.is_logged, strict=True) if is_logged),
+        logged=logged_in(plan),
         fenced={name: int(n) for name, n in zip(plan.columns, fenced, strict=True) if n},
         gaps=gaps_of(draft, told, plan),
         categories={

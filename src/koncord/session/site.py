@@ -19,7 +19,7 @@ from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
-from koncord.protocol.partition import Cells, JointPartition, rows_of, two_valued_as_sent
+from koncord.protocol.partition import Cells, JointPartition, Rows, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
@@ -48,6 +48,8 @@ class Site:
         What was answered of the rows before, and the rows that are answered about; None: nothing, and X.
     levels : mapping of str to tuple of str, default None
         The levels of each column that is a category; X has positions in them, and NaN where a value is missing.
+    uses : sequence of str or None, default None
+        Columns that this site answers about; None is all of them.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Site:
         ledger: Ledger | None = None,
         partition: JointPartition | None = None,
         levels: Mapping[str, tuple[str, ...]] | None = None,
+        uses: Sequence[str] | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -73,12 +76,13 @@ class Site:
         self.name = name
         self.columns = columns
         self.levels = dict(levels or {})
+        self.uses = columns if uses is None else tuple(uses)
         self.table = X
         self.partition = partition
         if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
             self.partition = JointPartition(rows_of(X, self.min_report), self.min_report)
         # What answers are computed from.
-        self.answered = X if self.partition is None else np.where(np.isnan(X), np.nan, self.partition.rows.X)
+        self.answered = X if self.partition is None else as_answered(self.partition.rows)
         self.X = self.answered  # on the agreed scale once it is known
         self.estimator = estimator
         self.steps = aggregator.client_steps
@@ -90,8 +94,11 @@ class Site:
         self.ledger = ledger
         self.private: PrivateClient | None = None
         if self.policy.budget is not None:
-            check_complete(name, X, self.levels)
-            self.private = private_client(name, X, columns, self.policy.budget, aggregator, min_report=self.min_report)
+            own = self._used(X)
+            check_complete(name, own, self.levels)
+            self.private = private_client(
+                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report
+            )
 
     def answer(self, data: bytes) -> bytes:
         """The reply to one message of the server; `MessageError` if it is not one this site takes.
@@ -156,14 +163,21 @@ class Site:
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
 
+    def _used(self, X: FloatArray) -> FloatArray:
+        """The columns that are answered about, row after row in memory: the last bits of sums depend on it."""
+        if self.uses == self.columns:
+            return X
+        return np.ascontiguousarray(X[:, setup.order_of(self.columns, self.uses)])
+
     def _described(self) -> setup.Moments:
         if self.levels:
             raise MessageError(f"site {self.name!r} has categories, of which there are no means.")
-        exact = setup.describe(self._sent_table(), self.columns, self.min_report)
+        exact = setup.describe(self._used(self._sent_table()), self.uses, self.min_report)
         return exact if self.partition is None else setup.rounded(exact)
 
     def _surveyed(self) -> setup.Sketch:
-        exact = setup.survey(self._sent_table(), self.columns, self.levels, self.min_report)
+        levels = {name: own for name, own in self.levels.items() if name in self.uses}
+        exact = setup.survey(self._used(self._sent_table()), self.uses, levels, self.min_report)
         return exact if self.partition is None else setup.rounded_sketch(exact)
 
     def _measure(self, message: setup.Measure) -> setup.Measured:
@@ -189,7 +203,7 @@ class Site:
             return self.answered
         table = self.answered.copy()
         sent = two_valued_as_sent(cells, rows)
-        table[:, rows.two_valued] = np.where(np.isnan(self.table[:, rows.two_valued]), np.nan, sent)
+        table[:, rows.two_valued] = np.where(rows.gaps[:, rows.two_valued], np.nan, sent)
         return table
 
     def _apart(self, labels: IntArray, least: int) -> Grouped:
@@ -236,7 +250,7 @@ class Site:
     def _scaled(self, message: setup.Prepare) -> FloatArray:
         """The rows as the plan makes them; from now on no row may dominate a sum of these."""
         self._check_numbers(message.columns)
-        if not set(message.categories or ()) <= set(self.levels):
+        if not set(message.categories or ()) <= set(self.levels) & set(self.uses):
             raise MessageError(f"site {self.name!r} was asked for categories that its table does not have.")
         if self.measured is None and not message.is_plain:
             raise MessageError(f"site {self.name!r} was sent a plan that nothing was measured for.")
@@ -251,8 +265,8 @@ class Site:
         return X
 
     def _check_numbers(self, columns: tuple[str, ...]) -> None:
-        if not set(columns) <= set(self.columns) - set(self.levels):
-            raise MessageError(f"site {self.name!r} was asked for columns that are not those of its table.")
+        if not set(columns) <= set(self.uses) - set(self.levels):
+            raise MessageError(f"site {self.name!r} was asked for columns that it does not answer about.")
 
     def _check_scale(self, message: setup.Prepare) -> None:
         """Refuse a scale by what this site tells of its columns anyway: what it refuses must not tell of a row.
@@ -272,6 +286,11 @@ class Site:
                 farthest = (np.abs(means - message.means) + deviations) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
+
+
+def as_answered(rows: Rows) -> FloatArray:
+    """The table of a partition with its gaps."""
+    return np.where(rows.gaps, np.nan, rows.X) if rows.gaps.any() else rows.X
 
 
 def check_complete(name: str, X: FloatArray, levels: Mapping[str, tuple[str, ...]]) -> None:

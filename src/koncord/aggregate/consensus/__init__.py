@@ -7,8 +7,8 @@ server's: which micro-clusters belong together, of one client or of many, and ho
 the rows are.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
@@ -18,20 +18,22 @@ from sklearn.base import clone
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
-    groups_of,
     labelled_micro_clusters,
-    labels_of,
     nothing,
     stacked,
 )
-from koncord.aggregate.consensus.mixture import fit_gaussians
+from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
+from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
 from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.cutting import groups_of, labels_of
 from koncord.kernels.gaussians import Gaussians
+from koncord.kernels.tree import ClusterTree
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -81,7 +83,9 @@ def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters
     least = max(down.min_report, local.min_report)
     if len(local.X) < least:
         return None, nothing(local.X.shape[1])
-    labels = labels_of(groups_of(local.X, least, rows=local.rows), len(local.X))
+    labels = labels_of(
+        groups_of(local.X, least, is_safe=None if local.rows is None else local.rows.safe_cuts), len(local.X)
+    )
     groups = local.grouped(labels, least)
     return None, labelled_micro_clusters(groups.X, groups.labels)
 
@@ -133,6 +137,15 @@ class Agreed:
             for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
         }
 
+    def by_client(
+        self, labels: IntArray, otherwise: Callable[[FloatArray], IntArray], reports: Mapping[str, MicroClusters]
+    ) -> dict[str, IntArray]:
+        """Labels of all micro-clusters by client; of those that are not believed, what `otherwise` makes of a mean."""
+        groups = {client: otherwise(each.means) for client, each in reports.items()}
+        for at, (client, believed) in enumerate(self.believed.items()):
+            groups[client][believed] = labels[self.clients == at]
+        return groups
+
     def centers(self) -> FloatArray:
         weights = self.micro.counts.astype(float)
         nowhere = np.zeros((self.choice.chosen.n_clusters, self.micro.means.shape[1]))
@@ -148,12 +161,23 @@ class Found:
     """The global clusters, and how they were come by."""
 
     centers: FloatArray  # (k, n_features)
-    groups: Mapping[str, IntArray]  # of all micro-clusters of each client; of those not believed, the nearest
+    labels: IntArray  # (n_micro_clusters,) of those that were believed
+    clusters: Clusters  # as they were chosen, or as the rounds left them
+    tree: ClusterTree
+    leaves: IntArray  # (n_micro_clusters,) leaf of the tree of each
     gaussians: Gaussians | None = None
     stabilities: tuple[float | None, ...]  # of each cluster
     shifts: tuple[float, ...]  # how far the center that moved most moved in each round
     stopped: Stopped
     n_dropped: int  # clusters that were chosen and held no rows
+
+    def assign(self, means: FloatArray) -> IntArray:
+        """The cluster of each row."""
+        return nearest(means, self.centers) if self.gaussians is None else self.gaussians.assign(means)
+
+    def nearest_leaf(self, means: FloatArray) -> IntArray:
+        """The leaf of the tree whose center each row is nearest to."""
+        return nearest(means, self.tree.centers[: self.tree.n_leaves])
 
 
 class Consensus(Aggregator):
@@ -265,14 +289,26 @@ class Consensus(Aggregator):
         agreed = self._agreed(reports, n_features, rng)
         stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            found = shaped(reports, agreed, stable_shares)
+            found = shaped(agreed, stable_shares, rng)
         else:
-            found = yield from self._refined(reports, agreed, stable_shares)
+            found = yield from self._refined(agreed, stable_shares, rng)
         return Outcome(
             centers=found.centers,
             gaussians=found.gaussians,
-            groups=found.groups,
+            groups=agreed.by_client(found.labels, found.assign, reports),
             components={client: each.means for client, each in reports.items()},
+            rows={client: each.counts for client, each in reports.items()},
+            tree=replace(found.tree, groups=agreed.by_client(found.leaves, found.nearest_leaf, reports)),
+            confidence=confidence_of(
+                found.clusters,
+                found.labels,
+                agreed.clients,
+                agreed.choice,
+                found.tree,
+                found.stabilities,
+                rng,
+                slack=self.slack,
+            ),
             excluded={client: ~believed for client, believed in agreed.believed.items() if not believed.all()},
             diagnostics=Diagnostics(
                 rounds=len(found.shifts),
@@ -306,7 +342,7 @@ class Consensus(Aggregator):
         return choose(micro, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
 
     def _refined(
-        self, reports: Mapping[str, MicroClusters], agreed: Agreed, stable_shares: Sequence[float | None]
+        self, agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator
     ) -> Generator[Refine, Replies, Found]:
         """The clusters by nearest center after the rounds; a center without rows is dropped."""
         centers, within = agreed.centers(), agreed.within()
@@ -326,9 +362,16 @@ class Consensus(Aggregator):
         if shifts and shifts[-1] <= self.tol * within:
             stopped = "converged"
         kept = with_rows(rows)
+        centers = centers[kept]
+        labels = nearest(agreed.micro.means, centers)
+        clusters = Clusters.of(agreed.micro, labels, agreed.choice.scales, closest_only(centers, agreed.micro.means))
+        tree, leaves = tree_of(clusters, rng, centers=centers, full=agreed.micro.means)
         return Found(
-            centers=centers[kept],
-            groups={client: nearest(each.means, centers[kept]) for client, each in reports.items()},
+            centers=centers,
+            labels=labels,
+            clusters=clusters,
+            tree=tree,
+            leaves=leaves,
             stabilities=tuple(stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept),
             shifts=tuple(shifts),
             stopped=stopped if self.n_rounds else "one round",
@@ -336,23 +379,35 @@ class Consensus(Aggregator):
         )
 
 
-def shaped(reports: Mapping[str, MicroClusters], agreed: Agreed, stable_shares: Sequence[float | None]) -> Found:
+def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
     """Gaussian clusters, fitted to the micro-clusters without a further round."""
-    gaussians, shares = fit_gaussians(list(agreed.reports.values()), agreed.choice.labels, agreed.choice.scales)
+    parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
+    gaussians, shares = fit_gaussians(parts, agreed.choice.labels)
     labels = shares.argmax(axis=1)
-    groups = {client: gaussians.assign(each.means) for client, each in reports.items()}
-    for at, (client, believed) in enumerate(agreed.believed.items()):
-        groups[client][believed] = labels[agreed.clients == at]
     came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
+    # d' is read off clusters that do not overlap, as it was when they were chosen.
+    clusters = Clusters.of(agreed.micro, as_chosen(agreed, labels, came_from), agreed.choice.scales, shares.T)
+    fitted = Fitted(gaussians, parts, shares)
+    tree, leaves = tree_of(clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
     return Found(
         centers=gaussians.centers,
         gaussians=gaussians,
-        groups=groups,
+        labels=labels,
+        clusters=clusters,
+        tree=tree,
+        leaves=leaves,
         stabilities=tuple(stable_shares[cluster] for cluster in came_from),
         shifts=(),
         stopped="one round",
         n_dropped=0,
     )
+
+
+def closest_only(centers: FloatArray, means: FloatArray) -> FloatArray:
+    """All of the nearest micro-cluster (k, n) for each center."""
+    found = np.zeros((len(centers), len(means)))
+    found[np.arange(len(centers)), nearest(centers, means)] = 1.0
+    return found
 
 
 def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
@@ -361,6 +416,14 @@ def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
     np.add.at(common, labels, rows)
     found: list[int] = common.argmax(axis=0).tolist()
     return found
+
+
+def as_chosen(agreed: Agreed, labels: IntArray, came_from: Sequence[int]) -> IntArray:
+    """The cluster of each micro-cluster as it was chosen; of clusters that the mixture has lost, its own now."""
+    numbers = np.full(agreed.choice.chosen.n_clusters, -1)
+    numbers[list(came_from)] = np.arange(len(came_from))
+    chosen = numbers[agreed.choice.labels]
+    return np.where(chosen >= 0, chosen, labels)
 
 
 def is_trusted(believed: BoolArray | None) -> bool:

@@ -28,9 +28,10 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
-from koncord.aggregate.consensus.microclusters import MicroClusters, groups_of, micro_clusters_by, rescaled, taken
+from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_by, rescaled, taken
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.cutting import groups_of
 from koncord.kernels.lloyd import kmeans, lloyd
 from koncord.types import FloatArray, IntArray
 
@@ -110,6 +111,7 @@ class Choice:
     times_chance: float = 0.0  # how many times what chance gives one Gaussian
     scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
     stands_apart: bool = False  # whether it was chosen because its clusters stand apart
+    look: "Look"  # all clusterings among which it was chosen
 
 
 class Judged(NamedTuple):
@@ -168,6 +170,7 @@ def choose(
         times_chance=times_chance(first.regular, first.null),
         scales=look.scales,
         stands_apart=chosen is most_apart(look.candidates),
+        look=look,
     )
 
 
@@ -291,17 +294,30 @@ def ranking(candidates: Sequence[Candidate], chance: float, slack: float) -> lis
 
 def put_together(micro: MicroClusters, rng: np.random.Generator) -> tuple[MicroClusters, IntArray]:
     """At most `MOST_MICRO_CLUSTERS` micro-clusters, and the one that each of the given went into."""
-    if len(micro) <= MOST_MICRO_CLUSTERS:
-        return micro, np.arange(len(micro))
+    belongs = groups_together(micro, rng, MOST_MICRO_CLUSTERS)
+    return combined(micro, belongs), belongs
+
+
+def groups_together(micro: MicroClusters, rng: np.random.Generator, most: int) -> IntArray:
+    """The group (n,) of each micro-cluster in at most so many groups of neighbours; each alone where they are few."""
+    if len(micro) <= most:
+        return np.arange(len(micro))
+    near = kmeans(micro.means, most, rng, weights=micro.counts.astype(float), max_iter=3).labels
+    belongs: IntArray = np.unique(near, return_inverse=True)[1]
+    return belongs
+
+
+def combined(micro: MicroClusters, belongs: IntArray) -> MicroClusters:
+    """The micro-clusters that groups of micro-clusters make; the same ones where each is a group of its own."""
+    if np.array_equal(belongs, np.arange(len(micro))):
+        return micro
     weights = micro.counts.astype(float)
-    near = kmeans(micro.means, MOST_MICRO_CLUSTERS, rng, weights=weights, max_iter=3).labels
-    _, belongs = np.unique(near, return_inverse=True)
     k = int(belongs.max()) + 1
     means = means_by_label(micro.means, belongs, weights, otherwise=np.zeros((k, micro.means.shape[1])))
     gaps = micro.means - means[belongs]
     scatters = np.bincount(belongs, micro.scatters + weights * np.vecdot(gaps, gaps)).astype(np.float64)
     counts = np.bincount(belongs, weights).astype(np.int64)
-    return MicroClusters(counts=counts, means=means, scatters=scatters, spread=micro.spread, axes=micro.axes), belongs
+    return MicroClusters(counts=counts, means=means, scatters=scatters, spread=micro.spread, axes=micro.axes)
 
 
 def labelings(

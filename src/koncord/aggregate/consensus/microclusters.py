@@ -3,24 +3,23 @@
 A micro-cluster is count, mean and scatter of some rows (the clustering feature of BIRCH; Zhang, Ramakrishnan and Livny,
 1996). The rows are cut in two along their longest axis, where the cut lowers the squared error most and leaves enough
 rows on either side; the group whose cut lowers it most is next. So micro-clusters hold between the floor and twice as
-many rows, unless a client has so many rows that `MOST_MICRO_CLUSTERS` such groups do not hold them.
+many rows, unless a client has so many rows that `MOST_GROUPS` of them do not hold them
+(`koncord.kernels.cutting`).
 
 Beside its micro-clusters a client sends one covariance, that of all its rows about the mean of their micro-cluster.
 """
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 
 from koncord.kernels.assign import means_by_label
-from koncord.protocol.partition import Rows
+from koncord.kernels.cutting import groups_of, labels_of
 from koncord.protocol.schema import LARGEST_FLOAT, Array
 from koncord.types import FloatArray, IntArray
 
-MOST_MICRO_CLUSTERS = 200
 # Directions in which the covariance inside micro-clusters is told; along the others the sums by column stand for it.
 N_AXES = 16
 
@@ -46,20 +45,18 @@ class MicroClusters:
         inside: FloatArray = self.scatters / self.counts
         return inside
 
+    def moments(self) -> tuple[int, FloatArray, FloatArray]:
+        """Count, means and summed squared deviations by column of all rows."""
+        count = int(self.counts.sum())
+        means = self.counts @ self.means / max(count, 1)
+        return count, means, self.spread + self.counts @ (self.means - means) ** 2
+
     def covariance_inside(self) -> FloatArray:
         """Covariance (n_features, n_features) of the rows about the mean of their micro-cluster."""
         known = self.axes.T @ self.axes
         rest = np.maximum(self.spread - np.diagonal(known), 0.0)
         covariance: FloatArray = (known + np.diag(rest)) / max(int(self.counts.sum()), 1)
         return covariance
-
-
-class Cut(NamedTuple):
-    """The best cut of a group: by how much it lowers the squared error, the rows along the axis, and where it is."""
-
-    gain: float
-    rows: IntArray
-    at: int
 
 
 def micro_clusters_of(X: FloatArray, min_rows: int) -> MicroClusters:
@@ -72,14 +69,6 @@ def micro_clusters_of(X: FloatArray, min_rows: int) -> MicroClusters:
 def micro_clusters_by(X: FloatArray, groups: Sequence[IntArray]) -> MicroClusters:
     """The micro-clusters that groups of rows of X make; each row is in one of them."""
     return labelled_micro_clusters(X, labels_of(groups, len(X)))
-
-
-def labels_of(groups: Sequence[IntArray], n_rows: int) -> IntArray:
-    """The group of each row; each row is in one of them."""
-    labels = np.empty(n_rows, dtype=np.int64)
-    for at, rows in enumerate(groups):
-        labels[rows] = at
-    return labels
 
 
 def labelled_micro_clusters(X: FloatArray, labels: IntArray) -> MicroClusters:
@@ -95,56 +84,6 @@ def labelled_micro_clusters(X: FloatArray, labels: IntArray) -> MicroClusters:
         spread=(inside**2).sum(axis=0),
         axes=axes_of(inside),
     )
-
-
-def groups_of(
-    X: FloatArray, min_rows: int, most: int = MOST_MICRO_CLUSTERS, *, rows: Rows | None = None
-) -> list[IntArray]:
-    """Rows of each micro-cluster, at least `min_rows`, in the order of their first row; at most `most` groups.
-
-    With `rows`, the same rows as a site answers of them, no row dominates a column of its micro-cluster.
-    """
-    done: list[IntArray] = []
-    waiting: list[tuple[float, int, Cut]] = []
-    todo = [np.arange(len(X))]
-    while True:
-        for group in todo:
-            cut = best_cut(X, group, min_rows, rows)
-            if cut is None:
-                done.append(group)
-            else:
-                heapq.heappush(waiting, (-cut.gain, int(group.min()), cut))
-        if not waiting or len(waiting) + len(done) >= most:
-            break
-        cut = heapq.heappop(waiting)[2]
-        todo = [cut.rows[: cut.at], cut.rows[cut.at :]]
-    found = [*done, *(cut.rows for *_, cut in waiting)]
-    return sorted(map(np.sort, found), key=lambda group: int(group[0]))
-
-
-def best_cut(X: FloatArray, group: IntArray, min_rows: int, rows: Rows | None = None) -> Cut | None:
-    """The cut across the longest axis of a group that lowers its squared error most, with enough rows on either side.
-
-    None where there are too few rows, or where all of them are equal, or where every cut makes a dominated group.
-    """
-    n = len(group)
-    if n < 2 * min_rows:
-        return None
-    centred = X[group] - X[group].mean(axis=0)
-    axis = np.linalg.eigh(centred.T @ centred)[1][:, -1]
-    along = centred @ (axis * np.sign(axis[np.abs(axis).argmax()]))
-    order = np.argsort(along, kind="stable")
-    below = np.cumsum(along[order])
-    sizes = np.arange(min_rows, n - min_rows + 1)
-    gains = below[sizes - 1] ** 2 * (1 / sizes + 1 / (n - sizes))  # the sums of both sides are equal and opposite
-    ordered = group[order]
-    best = int(gains.argmax())
-    if rows is not None and any(map(rows.is_dominated, np.split(ordered, [sizes[best]]))):
-        gains = np.where(rows.safe_cuts(ordered, sizes), gains, 0.0)
-        best = int(gains.argmax())
-    if not gains[best] > 0:
-        return None
-    return Cut(float(gains[best]), ordered, int(sizes[best]))
 
 
 def nothing(n_features: int) -> MicroClusters:

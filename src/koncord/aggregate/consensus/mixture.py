@@ -38,14 +38,8 @@ class Parts:
     variance: float  # mean variance of all rows along the axes
 
 
-def fit_gaussians(
-    reports: Sequence[MicroClusters], labels: IntArray, scales: FloatArray
-) -> tuple[Gaussians, FloatArray]:
-    """The mixture that starts from the clusters `labels`, and the share (n, k) of each micro-cluster in each cluster.
-
-    `scales` weighs the columns where axes are left out.
-    """
-    parts = parts_of(reports, scales)
+def fit_gaussians(parts: Parts, labels: IntArray) -> tuple[Gaussians, FloatArray]:
+    """The mixture that starts from the clusters `labels`, and the share (n, k) of each micro-cluster in each."""
     k = int(labels.max()) + 1
     shares = np.eye(k)[labels]
     for _ in range(MOST_STEPS):
@@ -61,6 +55,7 @@ def fit_gaussians(
 
 
 def parts_of(reports: Sequence[MicroClusters], scales: FloatArray) -> Parts:
+    """Micro-clusters of several clients; `scales` weighs the columns where axes are left out."""
     counts = np.concatenate([each.counts for each in reports]).astype(float)
     full = np.concatenate([each.means for each in reports])
     variances = np.concatenate([each.variances for each in reports if len(each)])

@@ -55,6 +55,11 @@ class Shapes:
         k = int(labels.max()) + 1
         member = np.zeros((k, len(labels)))
         member[labels, np.arange(len(labels))] = 1.0
+        return self.moments(member)
+
+    def moments(self, member: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The same of clusters that have a share `member` (k, n) of each micro-cluster."""
+        k = len(member)
         counts = member @ self.counts
         means = member @ (self.means * self.counts[:, None]) / counts[:, None]
         scatters = (member @ self._moments).reshape(k, self.n_axes, self.n_axes)
@@ -65,15 +70,9 @@ class Shapes:
     def apart(self, labels: IntArray) -> FloatArray:
         """d' (k,) of each cluster from the one of its nearest clusters that it is least apart from."""
         counts, means, scatters, tied = self.clusters(labels)
-        k = len(counts)
         one, other = neighbours(means)
-        lines = discriminants(counts, means, scatters, tied, one, other)
-        prior = self.n_axes + 1
-        own = (scatters + prior * tied) / (counts + prior)[:, None, None]
-        along = np.vecdot(lines, means[other] - means[one])
-        deviations = [np.sqrt(np.maximum(np.einsum("pi,pij,pj->p", lines, own[at], lines), 0.0)) for at in (one, other)]
-        width = np.maximum(deviations[0] + deviations[1], np.finfo(float).tiny)
-        found: FloatArray = np.where(along > 0, along / width, 0.0).reshape(k, -1).min(axis=1)
+        distances = distances_apart(counts, means, scatters, tied, one, other)
+        found: FloatArray = distances.reshape(len(counts), -1).min(axis=1)
         return found
 
     def deepest_valley(self, labels: IntArray) -> float:
@@ -134,3 +133,17 @@ def discriminants(
     pooled = scatters[one] + scatters[other] + 2 * prior * tied
     pooled = pooled / (counts[one] + counts[other] + 2 * prior)[:, None, None]
     return np.asarray(np.linalg.solve(pooled, (means[other] - means[one])[..., None])[..., 0], dtype=np.float64)
+
+
+def distances_apart(
+    counts: FloatArray, means: FloatArray, scatters: FloatArray, tied: FloatArray, one: IntArray, other: IntArray
+) -> FloatArray:
+    """d' (n_pairs,) of the clusters of each pair; 0 where no line tells them apart."""
+    lines = discriminants(counts, means, scatters, tied, one, other)
+    prior = len(tied) + 1
+    own = (scatters + prior * tied) / (counts + prior)[:, None, None]
+    along = np.vecdot(lines, means[other] - means[one])
+    deviations = [np.sqrt(np.maximum(np.einsum("pi,pij,pj->p", lines, own[at], lines), 0.0)) for at in (one, other)]
+    width = np.maximum(deviations[0] + deviations[1], np.finfo(float).tiny)
+    found: FloatArray = np.where(along > 0, along / width, 0.0)
+    return found

@@ -1,23 +1,61 @@
 """The link of `koncord run`: every exchange goes through the relay that Flower runs beside the SuperLink."""
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from koncord.aggregate.base import Replies
-from koncord.errors import KoncordError
+from koncord.errors import KoncordError, MessageError
 from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.flower.programs import SUPERLINK, call, write_app
+from koncord.protocol.chain import Receipt, Verify
 from koncord.protocol.setup import Prepare
 from koncord.session.policy import ServerPolicy
 from koncord.session.rounds import Asked
 from koncord.session.transport import Carried, Journal, PackedLink, set_aside_for
 
 CONNECTS_WITHIN = 120.0
+ASK_AGAIN = 2.0  # seconds until a site that waits for its owner is asked the same again
+NOT_YET = {
+    "consent": "its owner has not agreed to the run yet",
+    "release": "its owner has not released its reply yet",
+}
+REVOKED = "its key was revoked"
+
+
+def nobody() -> Collection[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Came:
+    """What came back from one or more questions of one exchange."""
+
+    replies: dict[str, list[bytes]] = field(default_factory=dict)
+    seconds: dict[str, Sequence[float]] = field(default_factory=dict)
+    receipts: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    declined: dict[str, str] = field(default_factory=dict)  # by the owner of the site, and why
+    waiting: dict[str, str] = field(default_factory=dict)  # for the owner of the site, and for what
+
+    def with_later(self, later: "Came") -> "Came":
+        """The same after the sites that waited were asked again."""
+        return Came(
+            **{
+                name: {**getattr(self, name), **getattr(later, name)}
+                for name in ("replies", "seconds", "receipts", "versions", "missing", "refused", "declined")
+            },
+            waiting=later.waiting,
+        )
 
 
 class FlowerLink(PackedLink):
@@ -37,6 +75,12 @@ class FlowerLink(PackedLink):
         Quorum and timeouts.
     left_out : mapping of str to int or None, default None
         Sites that are not asked any more, each with the last exchange it was asked in.
+    keys : mapping of str to callable or None, default None
+        Whether a site's key signed some bytes, by its name; what a site with one sends is taken with a receipt only.
+    receipts : Path or None, default None
+        File that the receipts are appended to.
+    revoked : callable, default nobody
+        Names of the sites that must not take part any more, looked up in every exchange.
     """
 
     def __init__(
@@ -47,13 +91,18 @@ class FlowerLink(PackedLink):
         run: str,
         method: str,
         policy: ServerPolicy,
-        journal: Journal,
+        journal: Journal | None,
         left_out: Mapping[str, int] | None = None,
+        keys: Mapping[str, Verify] | None = None,
+        receipts: Path | None = None,
+        revoked: Callable[[], Collection[str]] = nobody,
     ) -> None:
         super().__init__(list(nodes), min_sites=policy.min_sites, journal=journal, left_out=left_out)
         self.relay, self.nodes, self.run, self.method = relay, dict(nodes), run, method
         self.policy = policy
+        self.keys, self.receipts, self.revoked = dict(keys or {}), receipts, revoked
         self._waits = policy.round_timeout
+        self._waited: Counter[str] = Counter()  # seconds for the owner of each site
 
     def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
         # One site that comes late does its phase 1 while the others go on.
@@ -62,6 +111,35 @@ class FlowerLink(PackedLink):
         return super().exchange_all(asked)
 
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
+        gone = set(self.revoked())
+        came = self._ask(exchange, {site: messages for site, messages in down.items() if site not in gone})
+        while waited := [site for site in came.waiting if self._waited[site] < self.policy.owner_wait]:
+            self.note_waiting({site: NOT_YET.get(came.waiting[site], "its owner") for site in waited})
+            began = time.monotonic()
+            time.sleep(ASK_AGAIN)
+            again = self._ask(exchange, {site: down[site] for site in waited if site not in set(self.revoked())})
+            self._waited.update(dict.fromkeys(waited, time.monotonic() - began))
+            came = came.with_later(again)
+        gone = set(self.revoked())  # also one that answered in between
+        self.note_answers(came.versions)
+        refused = {site: set_aside_for(reason) for site, reason in {**came.refused, **self._unsigned(came)}.items()}
+        refused |= {site: f"its owner refused: {reason}" for site, reason in came.declined.items()}
+        refused |= {site: REVOKED for site in down if site in gone}
+        self._keep_receipts(came, refused)
+        return Carried(
+            replies={site: replies for site, replies in came.replies.items() if site not in refused},
+            missing={**came.missing, **{site: NOT_YET.get(why, why) for site, why in came.waiting.items()}},
+            refused=refused,
+            seconds={site: took for site, took in came.seconds.items() if site not in refused},
+        )
+
+    def note_waiting(self, sites: Mapping[str, str]) -> None:
+        """Called while the owners of some sites are waited for, with what for."""
+
+    def note_answers(self, versions: Mapping[str, str]) -> None:
+        """Called when some sites have answered, with the version of koncord each says it has."""
+
+    def _ask(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Came:
         header = {
             "do": "exchange",
             "run": self.run,
@@ -74,12 +152,37 @@ class FlowerLink(PackedLink):
         blobs = {f"{site}/{at}": message for site, messages in down.items() for at, message in enumerate(messages)}
         answer, received = from_frame(self.relay.ask(as_frame(header, blobs)))
         counts: Mapping[str, int] = answer["counts"]
-        return Carried(
+        names = ("seconds", "receipts", "versions", "missing", "refused", "declined", "waiting")
+        return Came(
             replies={site: [received[f"{site}/{at}"] for at in range(counts[site])] for site in down if site in counts},
-            missing=answer["missing"],
-            refused={site: set_aside_for(reason) for site, reason in answer["refused"].items()},
-            seconds=answer["seconds"],
+            **{name: answer[name] for name in names},
         )
+
+    def _unsigned(self, came: Came) -> dict[str, str]:
+        """Why the replies of some sites are not taken: no receipt of the site's key goes with them."""
+        return {
+            site: reason
+            for site in came.replies
+            if site in self.keys and (reason := self._why_unsigned(site, came.receipts.get(site))) is not None
+        }
+
+    def _why_unsigned(self, site: str, text: str | None) -> str | None:
+        if text is None:
+            return "its replies came without a receipt."
+        try:
+            receipt = Receipt.from_text(text)
+        except MessageError as error:
+            return str(error)
+        is_ours = (receipt.site, receipt.run, receipt.exchange) == (site, self.run, self.n_exchanges)
+        if not is_ours or not receipt.is_signed(self.keys[site]):
+            return "its receipt is not one of its key for this exchange."
+        return None
+
+    def _keep_receipts(self, came: Came, refused: Collection[str]) -> None:
+        if self.receipts is not None:
+            lines = [came.receipts[site] + "\n" for site in sorted(came.receipts) if site not in refused]
+            with self.receipts.open("a", encoding="utf-8") as file:
+                file.writelines(lines)
 
 
 class Relay:

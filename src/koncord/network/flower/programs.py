@@ -7,18 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from koncord._files import write_atomic
 from koncord.errors import KoncordError, MissingExtra
 
 SUPERLINK = "koncord"  # the name of the connection in Flower's configuration
-# Files by which a site's SuperNode and its client know each other, and the one that says where the SuperNode is now.
-SECRET, AUTHORITY, SUPERNODE = "secret", "ca.crt", "supernode.json"
 SITE = "site"  # what a site without a key calls its name in Flower's configuration
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # how soon a run's relay begins
     "PYTHONUNBUFFERED": "1",
 }
 # One thread in every process, so that sums round alike everywhere.
@@ -83,32 +80,6 @@ def superlink_command(*, host: str, port: int, certificates: Path | None, databa
         *(program("flower-superlink"), "--host", host, "--port", str(port), *guarded),
         *("--database", str(database), "--disable-runtime-dependency-installation"),
     ]
-
-
-def supernode_command(*, address: str, site: str, credentials: Path | None, port: int, runtime: Path) -> list[str]:
-    """A SuperNode that gives its tasks to the holder of the secret of `runtime`, on a port of this machine.
-
-    `credentials` is the folder of the site's key and the authority's certificate; without, it says its name.
-    """
-    guarded = (
-        ["--insecure", "--node-config", f'{SITE}="{site}"']
-        if credentials is None
-        else [
-            *("--root-certificates", str(credentials / "ca.crt")),
-            *("--auth-supernode-private-key", str(credentials / "key")),
-        ]
-    )
-    return [
-        *(program("flower-supernode"), "--superlink", address, *guarded),
-        *("--host", "127.0.0.1", "--port", str(port), "--isolation", "process"),
-        *("--superexec-auth-secret-file", str(runtime / SECRET), "--ssl-ca-certfile", str(runtime / AUTHORITY)),
-        *("--ssl-certfile", str(runtime / "server.crt"), "--ssl-keyfile", str(runtime / "server.key")),
-    ]
-
-
-def write_supernode(runtime: Path, *, address: str, pid: int) -> None:
-    """Tell the client at which address and in which process the SuperNode is now."""
-    write_atomic(runtime / SUPERNODE, json.dumps({"address": address, "pid": pid}).encode())
 
 
 def write_app(folder: Path) -> Path:

@@ -91,6 +91,7 @@ def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], b
     waiting = dict(zip(grid.push_messages(list(messages.values())), messages, strict=True)) if messages else {}
     received: dict[str, Received] = {}
     refused: dict[str, str] = {}
+    of_owners: dict[str, dict[str, str]] = {"waiting": {}, "declined": {}}
     end = time.monotonic() + header["timeout"]
     while waiting and time.monotonic() < end:
         replies, unreadable = pulled(grid, waiting)
@@ -107,10 +108,14 @@ def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], b
             except MessageError as error:
                 refused[site] = str(error)
                 continue
-            if answer.error is None:
-                received[site] = answer
-            else:
+            if answer.error is not None:
                 missing[site] = answer.error
+            elif answer.waiting is not None:
+                of_owners["waiting"][site] = answer.waiting
+            elif answer.refused is not None:
+                of_owners["declined"][site] = answer.refused
+            else:
+                received[site] = answer
         if waiting:
             time.sleep(POLL)
     missing |= dict.fromkeys(waiting.values(), f"no answer in {header['timeout']:g} s")
@@ -118,8 +123,11 @@ def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], b
         {
             "counts": {site: len(answer.replies) for site, answer in received.items()},
             "seconds": {site: answer.seconds for site, answer in received.items() if answer.seconds},
+            "receipts": {site: answer.receipt.as_text() for site, answer in received.items() if answer.receipt},
+            "versions": {site: answer.version for site, answer in received.items() if answer.version},
             "missing": missing,
             "refused": refused,
+            **of_owners,
         },
         {f"{site}/{at}": each for site, answer in received.items() for at, each in enumerate(answer.replies)},
     )

@@ -1,0 +1,72 @@
+"""How sure an answer is, as an aggregator tells it: of every cluster, of the number of clusters, and what came next."""
+
+from dataclasses import dataclass
+
+# d' of two halves of one Gaussian, and the most that halves of any cloud with a single peak can have.
+HALVES_OF_A_GAUSSIAN, SINGLE_PEAK = 1.32, 1.73
+# Share of its rows that a stable cluster has in common with its counterpart (Hennig, 2007); below the second it
+# dissolves.
+STABLE, DISSOLVES = 0.75, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfidence:
+    """What speaks for one cluster."""
+
+    apart: float | None  # d' from its nearest cluster; None of the only one
+    nearest: int | None  # which that is
+    sites: int  # that reported a micro-cluster in it
+    rows: int  # of these micro-clusters
+    stability: float | None  # share that comes back with half of the sites; None: not testable
+
+    @property
+    def is_testable(self) -> bool:
+        """Whether it can be looked for without one of its sites: not where a single one holds it."""
+        return self.stability is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerUp:
+    """Another number of clusters, and how it compares with the chosen one."""
+
+    n_clusters: int
+    least_apart: float  # smallest d' of one of its clusters from its nearest
+    apart: float  # clusters that stand apart, less those that do not
+    separation: float  # silhouette above that of one Gaussian
+    gap: float  # compactness above that of one Gaussian
+    behind_apart: float  # how much less each of the three is than that of the chosen clustering
+    behind_separation: float
+    behind_gap: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextCut:
+    """What one more cluster would be: a cut through one of those that were found."""
+
+    cluster: int
+    apart: float  # d' of the two halves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KShare:
+    """How often a number of clusters was chosen."""
+
+    n_clusters: int
+    share: float  # of the draws
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How sure the clusters and their number are."""
+
+    clusters: tuple[ClusterConfidence, ...]
+    stands_apart: bool  # whether the number was chosen because the clusters stand apart; else against one Gaussian
+    runners_up: tuple[RunnerUp, ...] = ()  # best first
+    next_cut: NextCut | None = None  # None where no cluster has micro-clusters enough
+    resampled: tuple[KShare, ...] = ()  # by K, over draws of the sites with replacement; empty of a single site
+    n_draws: int = 0
+
+    @property
+    def least_apart(self) -> float | None:
+        """Smallest d' of a cluster from its nearest; None of a single cluster."""
+        return min((each.apart for each in self.clusters if each.apart is not None), default=None)

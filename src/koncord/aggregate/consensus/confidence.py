@@ -1,0 +1,207 @@
+"""How sure the clusters of the micro-clusters are: distances, support, stability, runners-up, other draws of sites."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
+from koncord.aggregate.consensus.choosing import (
+    ONE_CLUSTER,
+    TIMES_CHANCE,
+    Candidate,
+    Choice,
+    Key,
+    Look,
+    best_of,
+    combined,
+    judged,
+    times_chance,
+    with_apart,
+)
+from koncord.aggregate.consensus.microclusters import MicroClusters, taken
+from koncord.aggregate.consensus.separation import Shapes
+from koncord.aggregate.consensus.tree import Clusters
+from koncord.kernels.tree import ClusterTree
+from koncord.types import IntArray
+
+MOST_RUNNERS_UP = 3
+# Draws of clients: so many, fewer where micro-clusters are many.
+DRAWS, FEWEST_DRAWS, DRAWN_MICRO_CLUSTERS = 25, 10, 5000
+# Clusterings that are judged in each draw: so many of the best by each criterion.
+MOST_CONTENDERS = 15
+
+
+def confidence_of(
+    clusters: Clusters,
+    labels: IntArray,
+    clients: IntArray,
+    choice: Choice,
+    tree: ClusterTree,
+    stabilities: Sequence[float | None],
+    rng: np.random.Generator,
+    *,
+    slack: float,
+) -> Confidence:
+    """What is known of how sure the clusters are.
+
+    Parameters
+    ----------
+    clusters : Clusters
+        The clusters that were found, as they were chosen.
+    labels : array (n,)
+        Which of them each micro-cluster is in at the end.
+    clients : array (n,)
+        The client of each micro-cluster.
+    choice : Choice
+        How their number was chosen.
+    tree : ClusterTree
+        What they are joined into and cut into.
+    stabilities : sequence of float or None
+        How much of each cluster comes back with half of the clients.
+    rng : Generator
+        For the draws of clients.
+    slack : float
+        As in the choice.
+    """
+    drawn = resampled(clusters.micro, clients, choice, rng, slack=slack)
+    return Confidence(
+        clusters=tuple(each_cluster(clusters, labels, clients, stabilities)),
+        stands_apart=choice.stands_apart,
+        runners_up=tuple(runners_up(choice, slack)),
+        next_cut=next_cut(tree, len(clusters)),
+        resampled=tuple(KShare(n_clusters=k, share=drawn[k] / drawn.total()) for k in sorted(drawn)),
+        n_draws=drawn.total(),
+    )
+
+
+def each_cluster(
+    clusters: Clusters, labels: IntArray, clients: IntArray, stabilities: Sequence[float | None]
+) -> list[ClusterConfidence]:
+    """Distance, support and stability of each cluster; nobody can look for one without its only client."""
+    distances = clusters.distances()
+    found = []
+    for cluster, stability in enumerate(stabilities):
+        own = labels == cluster
+        n_clients = len(np.unique(clients[own]))
+        is_alone = len(clusters) == 1
+        found.append(
+            ClusterConfidence(
+                apart=None if is_alone else float(distances[cluster].min()),
+                nearest=None if is_alone else int(distances[cluster].argmin()),
+                sites=n_clients,
+                rows=int(clusters.micro.counts[own].sum()),
+                stability=stability if n_clients > 1 else None,
+            )
+        )
+    return found
+
+
+def runners_up(choice: Choice, slack: float) -> list[RunnerUp]:
+    """The best clusterings of other K, chosen as if those before them were not there."""
+    found: list[RunnerUp] = []
+    others = [each for each in choice.look.candidates if each.n_clusters != choice.chosen.n_clusters]
+    while others and len(found) < MOST_RUNNERS_UP:
+        best = best_of(choice.look, others, is_structured=True, slack=slack)
+        if best is ONE_CLUSTER and (choice.chosen is ONE_CLUSTER or any(each.n_clusters == 1 for each in found)):
+            break
+        found.append(compared(best, choice.chosen))
+        others = [each for each in others if each.n_clusters != best.n_clusters]
+    return found
+
+
+def compared(one: Candidate, chosen: Candidate) -> RunnerUp:
+    return RunnerUp(
+        n_clusters=one.n_clusters,
+        least_apart=one.least_apart,
+        apart=one.apart,
+        separation=one.separation,
+        gap=one.gap,
+        behind_apart=chosen.apart - one.apart,
+        behind_separation=chosen.separation - one.separation,
+        behind_gap=chosen.gap - one.gap,
+    )
+
+
+def next_cut(tree: ClusterTree, k: int) -> NextCut | None:
+    """The cut that makes one cluster more than the k that were found."""
+    if tree.n_leaves == k:
+        return None
+    before = set(tree.nodes_at(k + 1).tolist())
+    cluster = next(at for at, node in enumerate(tree.nodes_at(k).tolist()) if node not in before)
+    return NextCut(cluster=cluster, apart=float(tree.apart[tree.n_leaves - k - 1]))
+
+
+# --- other draws of clients ---
+
+
+def resampled(
+    weighed: MicroClusters, clients: IntArray, choice: Choice, rng: np.random.Generator, *, slack: float
+) -> Counter[int]:
+    """How often each K is chosen when as many clients are drawn with replacement (the bootstrap); empty of one client.
+
+    The clusterings, the null model and the weights of the columns stay those of the choice; the clusterings are judged
+    anew. A cluster of clients that were not drawn is not there.
+    """
+    present = np.unique(clients)
+    found: Counter[int] = Counter()
+    if len(present) < 2:
+        return found
+    look = with_candidates(choice.look, contenders(choice))
+    whole = times_chance(look.regular, look.null)
+    n_draws = int(np.clip(DRAWN_MICRO_CLUSTERS // len(look.micro), FEWEST_DRAWS, DRAWS))
+    for _ in range(n_draws):
+        times = np.zeros(int(clients.max()) + 1, dtype=np.int64)
+        times[present] = rng.multinomial(len(present), np.full(len(present), 1 / len(present)))
+        drawn = redrawn(look, weighed, times[clients])
+        # The test for several clusters as the choice made it, by how much the draw shows of what all clients show.
+        part = times_chance(drawn.regular, drawn.null) / whole if 0 < whole < np.inf else 1.0
+        is_structured = part * choice.times_chance > TIMES_CHANCE
+        found[best_of(drawn, drawn.candidates, is_structured, slack).n_clusters] += 1
+    return found
+
+
+def contenders(choice: Choice) -> list[Candidate]:
+    """The candidates that may win if the clients differ: the best ones by each criterion, and the chosen one."""
+    kept = {(each.hierarchy, each.n_clusters) for each in (choice.chosen,)}
+    for criterion in ("apart", "separation", "gap"):
+        best = sorted(choice.look.candidates, key=lambda each: -getattr(each, criterion))[:MOST_CONTENDERS]
+        kept |= {(each.hierarchy, each.n_clusters) for each in best}
+    return [each for each in choice.look.candidates if (each.hierarchy, each.n_clusters) in kept]
+
+
+def with_candidates(look: Look, candidates: Sequence[Candidate]) -> Look:
+    keys = [(each.hierarchy, each.n_clusters) for each in candidates]
+    return replace(look, candidates=tuple(candidates), labels={key: look.labels[key] for key in keys})
+
+
+def redrawn(look: Look, weighed: MicroClusters, times: IntArray) -> Look:
+    """The same clusterings, judged with every micro-cluster of the clients there so many times."""
+    there = np.flatnonzero(times > 0)
+    left, belongs = np.unique(look.belongs[there], return_inverse=True)
+    micro = combined(repeated(weighed, times), belongs)
+    labels: dict[Key, IntArray] = {}
+    for (hierarchy, _), found in look.labels.items():
+        held, inside = np.unique(found[left], return_inverse=True)
+        if len(held) > 1:
+            labels.setdefault((hierarchy, len(held)), inside)
+    shapes = Shapes(micro, micro.covariance_inside())
+    candidates = tuple(
+        with_apart(each, shapes.apart(labels[each.hierarchy, each.n_clusters]))
+        for each in look.null.compared(judged(micro, labels))
+    )
+    return replace(look, micro=micro, belongs=belongs, shapes=shapes, labels=labels, candidates=candidates)
+
+
+def repeated(micro: MicroClusters, times: IntArray) -> MicroClusters:
+    """The micro-clusters that are there at least once, with their rows so many times."""
+    there = np.flatnonzero(times > 0)
+    share = float((micro.counts * times).sum() / micro.counts.sum())
+    return replace(
+        taken(micro, there),
+        counts=micro.counts[there] * times[there],
+        scatters=micro.scatters[there] * times[there],
+        spread=micro.spread * share,
+        axes=micro.axes * np.sqrt(share),
+    )

@@ -1,0 +1,79 @@
+"""What the commands of a site's owner share: which state folder, and what a run asks, in words."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koncord.network.consent import Consent
+
+STATE_FOLDERS = "koncord-site-*"
+
+
+def add_owner_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state",
+        metavar="DIR",
+        type=Path,
+        help=f"the site's state folder (default: the only {STATE_FOLDERS} here)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def state_folder(args: argparse.Namespace) -> Path:
+    """The state folder that is meant; `ValueError` if there is none, or more than one to choose from."""
+    found = [args.state] if args.state is not None else sorted(Path().glob(STATE_FOLDERS))
+    sites = [folder for folder in found if (folder / "site.json").is_file()]
+    if len(sites) != 1:
+        what = f"'{args.state}' is not one" if args.state is not None else f"{len(sites)} are here"
+        raise ValueError(f"--state must name the state folder of a site (koncord join); {what}.")
+    folder: Path = sites[0].resolve()
+    return folder
+
+
+def as_record(consent: "Consent") -> dict[str, Any]:
+    """For a machine."""
+    return {
+        "run": consent.run,
+        "identifier": consent.identifier,
+        "state": consent.state,
+        "by": consent.by,
+        "reason": consent.reason,
+        "asked_at": consent.asked_at,
+        "decided_at": consent.decided_at,
+        "statement": consent.statement,
+        "terms": consent.terms,
+        "held": list(consent.held),
+        "released": consent.released,
+        "releases_all": consent.releases_all,
+    }
+
+
+def as_text(consent: "Consent", folder: Path) -> str:
+    """For a person: what is asked, the site's own terms, and what can be done."""
+    from koncord.network.consent import WAITING, held_file
+
+    stated, terms = consent.statement, consent.terms
+    lines = [
+        f"run {consent.run}, identifier {consent.identifier}: {consent.state}"
+        + (f" ({consent.reason})" if consent.reason else ""),
+        f"  asked by    {stated['asked_by']} (as the coordinator says)",
+        f"  purpose     {stated['purpose']}",
+        f"  method      {stated['aggregator']} {shown(stated['parameters'])}",
+        f"  estimator   {shown(stated['estimator'])}",
+        f"  rounds      at most {stated['rounds']}",
+        f"  columns     {', '.join(terms['columns'])}",
+        f"  floor       {terms['min_report']} rows",
+        f"  budget      {'none' if terms['privacy'] is None else shown(terms['privacy'])}",
+    ]
+    if consent.state == WAITING:
+        lines.append(f"  koncord approve {consent.run}, or koncord refuse {consent.run}")
+    lines += [f"  reply held  {held_file(folder, consent.run, exchange)}" for exchange in consent.held]
+    if consent.held:
+        lines.append(f"  koncord release {consent.run}, or koncord refuse {consent.run}")
+    return "\n".join(lines)
+
+
+def shown(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None) or "as it comes"

@@ -1,0 +1,70 @@
+"""``koncord renew``: new certificates for a coordinator, while it runs."""
+
+import argparse
+from typing import Any
+
+from koncord._extras import require
+from koncord.cli.output import as_json
+from koncord.cli.serve import add_folder_option
+
+NAME = "renew"
+SUMMARY = "new certificates for a coordinator, while it runs"
+DESCRIPTION = """\
+Make a new certificate, and key, for the server. koncord serve takes it into use at once, without a stop: the sites
+trust the authority that signs it.
+
+The authority itself is renewed in two steps. --authority makes the next one and announces it: sites that are connected,
+or connect from now on, trust both. --switch, when all sites have been connected since, lets the new one sign. A site
+that was away all that time needs an invitation anew: koncord invite with its request writes it again.
+"""
+EPILOG = """\
+examples:
+  koncord renew
+  koncord renew --authority
+  koncord renew --switch
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        NAME,
+        help=SUMMARY,
+        usage="koncord renew [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--authority", action="store_true", help="announce the next certificate authority to the sites")
+    group.add_argument("--switch", action="store_true", help="let the authority that was announced sign from now on")
+    add_folder_option(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    require("flower", "koncord renew")
+    from koncord.network.certificates import NEXT_KEY, announce_authority, switch_authority, valid_until, write_server
+    from koncord.network.places import Coordinator
+
+    place = Coordinator.load(args.folder)
+    if place.is_insecure:
+        raise ValueError(f"The coordinator of '{args.folder}' serves --insecure: it has no certificates.")
+    is_announced = (place.folder / NEXT_KEY).exists()
+    if args.authority:
+        if is_announced:
+            raise ValueError("An authority is announced already; go on with: koncord renew --switch.")
+        announce_authority(place.folder)
+        done = "the next authority is announced; when all sites have been connected since: koncord renew --switch"
+    elif args.switch:
+        if not is_announced:
+            raise ValueError("No authority is announced; begin with: koncord renew --authority.")
+        switch_authority(place.folder, place.hosts)
+        done = "the new authority signs from now on, and has signed a new server certificate"
+    else:
+        write_server(place.folder, place.hosts)
+        done = "the server has a new certificate"
+    until = {name: valid_until(place.folder / f"{name}.crt").isoformat() for name in ("server", "ca")}
+    step = "authority" if args.authority else "switch" if args.switch else "server"
+    print(as_json({"renewed": step, "valid_until": until}) if args.json else f"{done} (valid until {until['server']})")

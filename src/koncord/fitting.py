@@ -1,0 +1,119 @@
+"""Files to clusters in one call."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from koncord._bar import progress as shown_progress
+from koncord._progress import part, report
+from koncord.clustering import FederatedClustering
+from koncord.data.files import Table, read_table
+
+PathLike = str | os.PathLike[str]
+
+
+def fit(
+    sites: str | Sequence[Any] | Mapping[str, Any],
+    *,
+    columns: Sequence[str] | None = None,
+    drop: Collection[str] = (),
+    standardize: bool | None = None,
+    progress: bool = True,
+    **parameters: Any,
+) -> FederatedClustering:
+    """Clusters of several sites, one file or table each: `FederatedClustering` with its defaults, in one call.
+
+    Parameters
+    ----------
+    sites : str, sequence, or mapping of str
+        One file (CSV, TSV, Parquet, NPY, NPZ) or table (array, frame of pandas, polars or Arrow) a site: a sequence of
+        them, a mapping of site name to one, or a pattern such as ``"sites/*.csv"``. Without a name, the site of a file
+        is called as the file without folder and extension.
+    columns : sequence of str or None, default None
+        The columns of files to use, in this order; None uses all.
+    drop : collection of str, default ()
+        Columns of files to leave out; a file need not have them.
+    standardize : bool or None, default None
+        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. None does so unless there
+        is a privacy budget, as the command ``koncord fit`` does.
+    progress : bool, default True
+        Show how far it is, on a terminal or in a notebook, when it takes longer than a second.
+    **parameters
+        Of `FederatedClustering`: ``random_state``, ``aggregator``, ``min_report``, ...
+
+    Returns
+    -------
+    FederatedClustering
+        Fitted: ``n_clusters_``, ``labels_``, ``report("page.html")``, ``model_.save("model.koncord")``.
+
+    See Also
+    --------
+    FederatedClustering : The estimator behind it.
+
+    Examples
+    --------
+    >>> import koncord
+    >>> found = koncord.fit(koncord.data.demonstration("penguins").tables, random_state=0)
+    >>> found.sites_
+    ['Biscoe', 'Dream', 'Torgersen']
+    """
+    if standardize is None:
+        standardize = parameters.get("privacy") is None
+    clustering = FederatedClustering(standardize=standardize, **parameters)
+    named = named_sites(sites)
+    with shown_progress() if progress else nullcontext():
+        tables = {}
+        for at, (name, given) in enumerate(named.items()):
+            report(0.05 * at / len(named), f"reading {name}")
+            if is_file(given):
+                given = as_frame(read_table(given, columns=columns, drop=drop, may_lack=True))
+            tables[name] = given
+        with part(0.05, 1.0, "fitting"):
+            return clustering.fit(tables)
+
+
+def is_file(given: Any) -> bool:
+    return isinstance(given, str | os.PathLike)
+
+
+def named_sites(sites: str | Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    """The file or table of each site, by name."""
+    if isinstance(sites, Mapping):
+        return {str(name): given for name, given in sites.items()}
+    if is_file(sites):
+        sites = matching(str(sites))
+    if not isinstance(sites, Sequence):
+        raise TypeError(
+            "'sites' of fit must be a list of files or tables, one a site, a mapping of site name to one, or a pattern "
+            f"such as 'sites/*.csv'; got {type(sites).__name__}. To cut one table into sites: "
+            "koncord.fit({name: rows.drop(columns='site') for name, rows in frame.groupby('site')})."
+        )
+    named: dict[str, Any] = {}
+    width = len(str(len(sites)))
+    for at, given in enumerate(sites, start=1):
+        name = Path(given).stem if is_file(given) else f"site-{at:0{width}}"
+        if name in named:
+            raise ValueError(
+                f"'sites' of fit has two sites called {name!r}, the name of a file without folder and extension; give "
+                "a mapping of site name to file."
+            )
+        named[name] = given
+    return named
+
+
+def matching(pattern: str) -> list[str]:
+    """The files of a pattern, in the order of their names."""
+    found = sorted(glob(pattern)) if has_magic(pattern) else [pattern]  # noqa: PTH207, as a shell has them
+    if not found:
+        raise ValueError(f"'sites' of fit is the pattern {pattern!r}, which no file in '{Path.cwd()}' matches.")
+    return found
+
+
+def as_frame(table: Table) -> Any:
+    """A table as Arrow's, which carries the names of its columns."""
+    import pyarrow as pa
+
+    return pa.table(dict(zip(table.columns, table.X.T, strict=True)))

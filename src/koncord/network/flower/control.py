@@ -1,0 +1,83 @@
+"""The coordinator's calls to its own Flower: register a key, take it away, and see who is connected.
+
+Flower's Control API asks for no credentials; it is reached on this machine alone, with the certificate of
+`koncord serve` checked.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import httpx
+from flwr.common.constant import HEARTBEAT_PATIENCE
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from koncord.errors import KoncordError
+from koncord.network.certificates import public_key
+from koncord.network.places import Coordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One key that Flower knows."""
+
+    state: str  # "connected", "away", "not seen yet" or "revoked"
+    last_seen: str  # ISO 8601, UTC; empty where it never was
+
+
+STATES = {"online": "connected", "offline": "away", "registered": "not seen yet", "unregistered": "revoked"}
+
+
+def register(place: Coordinator, site: str, public: str) -> int:
+    """Flower's number of a new key."""
+    with control(place, f"register site {site!r}") as client:
+        key = public_key_to_bytes(public_key(public.encode()))
+        return int(client.RegisterNode(RegisterNodeRequest(public_key=key, name=site)).node_id)
+
+
+def unregister(place: Coordinator, node: int) -> None:
+    """Take a key from Flower, which from then on refuses every call that it signs."""
+    with control(place, "take a key from Flower") as client:
+        client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+
+
+def nodes(place: Coordinator) -> dict[int, Node]:
+    """Every key that Flower knows, by its number."""
+    with control(place, "list the sites") as client:
+        listed = client.ListNodes(ListNodesRequest()).nodes_info
+    return {each.node_id: node_of(each) for each in listed}
+
+
+def node_of(info: NodeInfo) -> Node:
+    """What Flower says of a node, in koncord's words."""
+    state = STATES[info.status]
+    # Flower holds a site for connected until so many intervals after it heard from it.
+    ahead = HEARTBEAT_PATIENCE * info.heartbeat_interval if state == "connected" else 0.0
+    heard = datetime.fromtimestamp(info.online_until - ahead, UTC).isoformat(timespec="seconds")
+    return Node(state=state, last_seen=heard if info.online_until else "")
+
+
+@contextmanager
+def control(place: Coordinator, what: str) -> Iterator[ControlHttpClient]:
+    """Flower's own client of its Control API; `KoncordError` says what could not be done."""
+    authority = place.internal_authority
+    host = f"[{place.flower_host}]" if ":" in place.flower_host else place.flower_host
+    client = ControlHttpClient.from_server_address(
+        f"{host}:{place.internal_port}",
+        insecure=authority is None,
+        root_certificates=None if authority is None else authority.read_bytes(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="koncord")],
+    )
+    with client:
+        try:
+            yield client
+        except httpx.HTTPStatusError as error:
+            reason = " ".join(error.response.text.split())[:300]
+            raise KoncordError(f"Flower did not {what}: it answered {error.response.status_code}: {reason}") from error
+        except httpx.HTTPError as error:
+            raise KoncordError(f"Flower did not {what}: {error} (is koncord serve running?)") from error

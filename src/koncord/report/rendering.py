@@ -1,0 +1,34 @@
+"""The templates of the pages, filled: the one place that knows Jinja2.
+
+Whatever a template writes is escaped, unless it was marked as markup, and made fit to be shown. A name that a template
+asks for and nobody gave is an error, not an empty place.
+"""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from koncord.report.cells import is_short
+from koncord.report.numbers import fixed
+from koncord.report.svg import shown
+
+
+def rendered(template: str, **context: Any) -> str:
+    """The text of a template of this package with these names in it."""
+    return environment().get_template(f"{template}.html.jinja").render(**context)
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("koncord.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["fixed"] = fixed
+    made.tests["short"] = is_short
+    return made

@@ -1,0 +1,304 @@
+"""The table that a site answers from, when its owner's table changes between runs, and where both are kept.
+
+Two runs over tables that differ by one row would tell that row. So the rows that a site has answered about stay its
+answers' rows until enough of them changed: rows that were added are answered about once they are as many as the floor,
+as a cell of their own, and rows that were removed go once as many of one cell are gone. Rows that went come back only
+as the group that they went in. Until then the site answers from the rows as they were. All versions together are then
+still sums over cells of one partition.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from koncord._files import locked
+from koncord.protocol.partition import (
+    Cells,
+    JointPartition,
+    Rows,
+    coded_rows,
+    divided,
+    members_of,
+    moved_of,
+    one_cell,
+    pairs_of,
+)
+from koncord.session.checkpoint import read_blobs, write_blobs
+from koncord.types import BoolArray, FloatArray, IntArray
+
+VERSION, PARTITION, LOCK = "answered", "partition", "partition.lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """Rows that a site has answered about and does not answer about any more, in the groups that they left in."""
+
+    X: FloatArray  # (n_gone, n_features)
+    moved: FloatArray  # (n_gone, n_features)
+    cells: Cells  # the groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """The rows that a site answers about, and what was answered of them before this version."""
+
+    X: FloatArray  # (n_rows, n_features) as they came
+    moved: FloatArray  # (n_rows, n_features) as they are answered about: no row dominates
+    pairs: FloatArray  # (2, n_features) values of columns with two of them, else NaN
+    cells: Cells
+    gone: Gone
+
+    def rows(self) -> Rows:
+        return coded_rows(self.X, self.moved, self.pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """By how much the owner's table differs from what was answered about before, and what was done about it."""
+
+    n_added: int = 0
+    n_removed: int = 0
+    n_waiting: int = 0  # added rows that are not answered about yet
+    n_stale: int = 0  # removed rows that are still answered about
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the site answers from other rows than those of the owner's table."""
+        return bool(self.n_waiting or self.n_stale)
+
+
+def first_version(X: FloatArray, least: int) -> Version:
+    """A table of which nothing was answered yet."""
+    pairs = pairs_of(X)
+    moved = moved_of(X, least, pairs)
+    cells = one_cell(coded_rows(X, moved, pairs))
+    nobody = Gone(X=X[:0], moved=X[:0], cells=Cells(of_row=cells.of_row[:0], rarer=cells.rarer[:0]))
+    return Version(X=X, moved=moved, pairs=pairs, cells=cells, gone=nobody)
+
+
+def next_version(before: Version, X: FloatArray, least: int) -> tuple[Version, Change]:
+    """The rows to answer about now that the owner's table is X, after all that was answered about `before`."""
+    is_kept, is_known = matched(before.X, X)
+    unknown = X[~is_known]
+    if len(before.X) < least:  # of which nothing was ever sent
+        before, is_kept, unknown = taken(before, np.zeros(len(before.X), dtype=np.bool_)), is_kept[:0], X
+    older = without_removed(before, ~is_kept, least)
+    is_back, is_returning = matched(before.gone.X, unknown)
+    back = with_returned(older, is_back)
+    after = with_added(back, unknown[~is_returning], least)
+    return after, Change(
+        n_added=len(unknown),
+        n_removed=int((~is_kept).sum()),
+        n_waiting=len(unknown) - (len(after.X) - len(older.X)),
+        n_stale=len(older.X) - int(is_kept.sum()),
+    )
+
+
+def taken(version: Version, at: BoolArray) -> Version:
+    """Some of the rows of a version."""
+    cells = some_cells(version.cells, at)
+    return replace(version, X=version.X[at], moved=version.moved[at], cells=cells)
+
+
+def some_cells(cells: Cells, at: BoolArray) -> Cells:
+    """The cells of some rows, numbered anew."""
+    present, of_row = np.unique(cells.of_row[at], return_inverse=True)
+    return Cells(of_row=of_row, rarer=cells.rarer[present])
+
+
+def beside(one: Cells, other: Cells) -> Cells:
+    """The cells of the rows of one partition, then those of another."""
+    of_row = np.concatenate([one.of_row, other.of_row + len(one)])
+    return Cells(of_row=of_row, rarer=np.concatenate([one.rarer, other.rarer]))
+
+
+def matched(before: FloatArray, after: FloatArray) -> tuple[BoolArray, BoolArray]:
+    """Which rows of either table have an equal row in the other, one to one."""
+    joined = np.ascontiguousarray(np.concatenate([before, after]) + 0.0)  # one zero
+    kinds = np.unique(joined.view(f"V{joined.itemsize * joined.shape[1]}").ravel(), return_inverse=True)[1]
+    mine, theirs = kinds[: len(before)], kinds[len(before) :]
+    n_kinds = int(kinds.max(initial=-1)) + 1
+    counts = np.bincount(mine, minlength=n_kinds), np.bincount(theirs, minlength=n_kinds)
+    return places_of(mine) < counts[1][mine], places_of(theirs) < counts[0][theirs]
+
+
+def places_of(kinds: IntArray) -> IntArray:
+    """How many of the same kind come before each, (n,)."""
+    order = np.argsort(kinds, kind="stable")
+    starts = np.searchsorted(kinds[order], kinds[order])
+    places = np.empty(len(kinds), dtype=np.int64)
+    places[order] = np.arange(len(kinds)) - starts
+    return places
+
+
+def without_removed(before: Version, is_removed: BoolArray, least: int) -> Version:
+    """The version without the removed rows of those cells that lose enough of them, and keep enough or none."""
+    rows, cells = before.rows(), before.cells
+    staying, leaving = cells.rarer.copy(), cells.rarer.copy()
+    goes = np.zeros(len(before.X), dtype=np.bool_)
+    for cell, own in enumerate(members_of(cells.of_row, len(cells))):
+        gone, left = own[is_removed[own]], own[~is_removed[own]]
+        if len(gone) < least or (len(left) and (len(left) < least or any(map(rows.is_dominated, (gone, left))))):
+            continue
+        counts = [rows.has_rarer[part].sum(axis=0) for part in (left, gone)]
+        staying[cell], leaving[cell] = divided(cells.rarer[cell], counts, [len(left), len(gone)])
+        goes[gone] = True
+    left_with = some_cells(Cells(of_row=cells.of_row, rarer=leaving), goes)
+    return replace(
+        taken(replace(before, cells=Cells(of_row=cells.of_row, rarer=staying)), ~goes),
+        gone=Gone(
+            X=np.concatenate([before.gone.X, before.X[goes]]),
+            moved=np.concatenate([before.gone.moved, before.moved[goes]]),
+            cells=beside(before.gone.cells, left_with),
+        ),
+    )
+
+
+def with_returned(version: Version, is_back: BoolArray) -> Version:
+    """The version with those groups of gone rows that are all back; `is_back` is of the rows that were gone before."""
+    gone = version.gone
+    is_back = np.concatenate([is_back, np.zeros(len(gone.X) - len(is_back), dtype=np.bool_)])
+    n_away = np.bincount(gone.cells.of_row, ~is_back, minlength=len(gone.cells))
+    returns = n_away[gone.cells.of_row] == 0
+    return replace(
+        version,
+        X=np.concatenate([version.X, gone.X[returns]]),
+        moved=np.concatenate([version.moved, gone.moved[returns]]),
+        cells=beside(version.cells, some_cells(gone.cells, returns)),
+        gone=Gone(X=gone.X[~returns], moved=gone.moved[~returns], cells=some_cells(gone.cells, ~returns)),
+    )
+
+
+def with_added(before: Version, added: FloatArray, least: int) -> Version:
+    """The version with the added rows as one cell more, if they are enough; else without."""
+    has_pair = ~np.isnan(before.pairs[0])
+    is_of_pair = ((added == before.pairs[0]) | (added == before.pairs[1])).all(axis=0)
+    if len(added) < least or not is_of_pair[has_pair].all():
+        return before
+    X = np.concatenate([before.X, added])
+    moved = moved_of(X, least, before.pairs)[len(before.X) :]
+    own = coded_rows(added, moved, before.pairs)
+    if own.is_dominated(np.arange(len(added))):
+        return before
+    moved = np.concatenate([before.moved, moved])
+    return replace(before, X=X, moved=moved, cells=beside(before.cells, one_cell(own)))
+
+
+# --- on disk ---
+
+
+class CellsFile:
+    """The cells of a version on disk: there before an answer leaves, and one process at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the site.
+    digest : str
+        Of the version: cells of another one do not count.
+    first : Cells or None
+        What was answered before this version; None: nothing.
+    """
+
+    def __init__(self, folder: Path, digest: str, first: Cells | None) -> None:
+        self.folder = folder
+        self.digest = digest
+        self.first = first
+
+    def read(self) -> Cells | None:
+        path = self.folder / PARTITION
+        if path.exists():
+            header, blobs = read_blobs(path)
+            if header["version"] == self.digest:
+                return cells_in(header, blobs)
+        return self.first
+
+    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+        with locked(self.folder / LOCK):
+            before = self.read()
+            after = change(before)
+            if after is not before:
+                header = {"version": self.digest, "shape": after.rarer.shape}
+                write_blobs(self.folder / PARTITION, header, blobs_of(after))
+        return after
+
+
+def blobs_of(cells: Cells) -> dict[str, bytes]:
+    return {"of_row": cells.of_row.astype("<i8").tobytes(), "rarer": cells.rarer.astype("<i8").tobytes()}
+
+
+def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes], prefix: str = "") -> Cells:
+    of_row, rarer = (np.frombuffer(blobs[f"{prefix}{name}"], dtype="<i8") for name in ("of_row", "rarer"))
+    return Cells(of_row=of_row.astype(np.int64), rarer=rarer.astype(np.int64).reshape(header[f"{prefix}shape"]))
+
+
+def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is_answered: bool) -> None:
+    """Write the rows that the site answers about from now on; on the disk, whole, when this returns."""
+    gone = version.gone
+    header = {
+        "columns": columns,
+        "shape": version.cells.rarer.shape,
+        "gone_shape": gone.cells.rarer.shape,
+        "is_answered": is_answered,
+    }
+    arrays = {
+        "X": version.X,
+        "moved": version.moved,
+        "pairs": version.pairs,
+        "gone_X": gone.X,
+        "gone_moved": gone.moved,
+    }
+    blobs = {name: np.ascontiguousarray(array, dtype="<f8").tobytes() for name, array in arrays.items()}
+    blobs |= blobs_of(version.cells) | {f"gone_{name}": blob for name, blob in blobs_of(gone.cells).items()}
+    write_blobs(folder / VERSION, header, blobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a site's disk holds of the rows that it answers about."""
+
+    version: Version
+    columns: tuple[str, ...]
+    digest: str
+    store: CellsFile
+    is_answered: bool  # whether anything was
+
+    def partition(self, least: int) -> JointPartition:
+        return JointPartition(self.version.rows(), least, self.store)
+
+    def now(self) -> Version:
+        """The version with the cells of all answers up to now."""
+        cells = self.store.read()
+        return self.version if cells is None else replace(self.version, cells=cells)
+
+
+def read_version(folder: Path) -> Kept | None:
+    """What the folder holds of the rows that are answered about, if it does."""
+    if not (folder / VERSION).exists():
+        return None
+    header, blobs = read_blobs(folder / VERSION)
+    columns = tuple(header["columns"])
+
+    def array(name: str) -> FloatArray:
+        return np.frombuffer(blobs[name], dtype="<f8").reshape(-1, len(columns)).astype(float)
+
+    gone = Gone(X=array("gone_X"), moved=array("gone_moved"), cells=cells_in(header, blobs, "gone_"))
+    version = Version(
+        X=array("X"), moved=array("moved"), pairs=array("pairs"), cells=cells_in(header, blobs), gone=gone
+    )
+    digest = digest_of(header, blobs)
+    store = CellsFile(folder, digest, version.cells if header["is_answered"] else None)
+    is_answered = header["is_answered"] or store.read() is not None
+    return Kept(version=version, columns=columns, digest=digest, store=store, is_answered=is_answered)
+
+
+def digest_of(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256(json.dumps([header["columns"], header["shape"]]).encode())
+    for name in ("X", "moved", "of_row", "rarer"):
+        whole.update(blobs[name])
+    return whole.hexdigest()

@@ -1,0 +1,119 @@
+"""Differencing between runs: month after month the same question about a table that grew by a row."""
+
+import json
+
+import numpy as np
+import pytest
+from malicious import FLOOR, N_ROWS, Malicious, columns_of, n_rows_told, state_folder, table
+
+from koncord.aggregate import consensus
+from koncord.errors import NotAllowed
+from koncord.network.places import Invitation
+from koncord.network.sitefolder import SiteFolder
+from koncord.protocol.wire import unpack
+from koncord.session.policy import SitePolicy
+
+N_RUNS = 20
+
+
+def joined_again(place, X, **options):
+    invitation = Invitation(site="north", address="localhost:1", authority="ca", key="secret")
+    policy = SitePolicy(**{"min_report": FLOOR, **options})
+    return SiteFolder.create(place.folder, invitation, X, columns_of(X), policy)
+
+
+def micro_clusters(coordinator):
+    return unpack(coordinator.ask(consensus.Report(min_report=1))[0], (consensus.MicroClusters,))[0]
+
+
+def n_told_between(seen, X):
+    """Rows of X that two groups of two answers, or two totals, differ by."""
+    counts = np.concatenate([each[0] for each in seen])
+    sums = np.concatenate([each[1] for each in seen])
+    one, other = np.nonzero(counts[:, None] - counts == 1)
+    return n_rows_told(list(sums[one] - sums[other]), X)
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["a row more", "a row fewer"])
+def test_twenty_monthly_runs_over_a_changing_table_tell_no_row(leaves, tmp_path, capsys):
+    X = table()
+    months = [X[: N_ROWS - at] if leaves else X[: N_ROWS - N_RUNS + at] for at in range(N_RUNS)]
+    place = state_folder(tmp_path, months[0])
+    coordinator = Malicious(place, X)
+    seen = []
+    for month in months:
+        joined_again(place, month)
+        moments = coordinator.moments()
+        seen.append((np.array([moments.count]), (moments.count * moments.means)[None]))
+        coordinator.prepare()
+        micro = micro_clusters(coordinator)
+        seen.append((micro.counts, micro.counts[:, None] * micro.means))
+        coordinator.new_run()
+    n_rows, n_wrong = n_told_between(seen, X)
+    with capsys.disabled():
+        print(f"\n  differencing of {N_RUNS} runs: {n_rows} rows told exactly, {n_wrong} wrong guesses", end=" ")
+    assert coordinator.n_refused == 0
+    assert n_rows == 0
+
+
+def test_what_an_added_row_changes_is_seen_by_nobody_before_enough_are_added(tmp_path):
+    X = table()
+    place = state_folder(tmp_path, X[:900])
+    coordinator = Malicious(place, X)
+    first = coordinator.moments()
+    joined_again(place, X[:919])
+    coordinator.new_run()
+    assert coordinator.moments().count == first.count == 900
+    joined_again(place, X[:920])
+    coordinator.new_run()
+    assert coordinator.moments().count == 920
+
+
+def test_twenty_runs_with_scales_and_methods_of_their_own_tell_no_row(tmp_path, capsys):
+    X = table()
+    place = state_folder(tmp_path, X)
+    rng = np.random.default_rng(0)
+    seen, n_refused = [], 0
+    coordinator = Malicious(place, X)
+    for at in range(N_RUNS):
+        methods = ("consensus", {"n_rounds": 0}), ("fedkmeans", {"n_clusters": 24})
+        coordinator.aggregator, parameters = methods[at % 2]
+        told = {"aggregator": coordinator.aggregator, "estimator": {"name": "xmeans"}, "parameters": parameters}
+        coordinator.method = json.dumps(told)
+        scales = np.exp(rng.normal(size=X.shape[1]))
+        assert coordinator.prepare(scales=scales)
+        if coordinator.aggregator == "consensus":
+            micro = micro_clusters(coordinator)
+            seen.append((micro.counts, micro.counts[:, None] * micro.means * scales))
+        else:
+            coordinator.ask(fedkmeans_begin())
+            for _ in range(9):
+                centers = X[rng.choice(len(X), 24, replace=False)] / scales  # as near to rows as can be
+                up = coordinator.refine(centers)[0]
+                seen.append((up.counts[up.counts > 0], up.sums[up.counts > 0] * scales))
+        coordinator.new_run()
+    n_rows, n_wrong = n_told_between(seen, X)
+    with capsys.disabled():
+        print(
+            f"\n  {N_RUNS} runs of two methods on scales of their own: {n_rows} rows, {n_wrong} wrong guesses", end=" "
+        )
+    assert coordinator.n_refused == n_refused
+    assert n_rows == 0
+
+
+def fedkmeans_begin():
+    from koncord.aggregate.fedkmeans import Begin
+
+    return Begin(n_clusters=24, local_iters=1, min_count=1)
+
+
+def test_an_owner_who_wants_no_answers_from_old_rows_is_asked_again(tmp_path):
+    X = table()
+    place = state_folder(tmp_path, X[:900])
+    Malicious(place, X).moments()
+    with pytest.raises(NotAllowed, match="1 rows more and 0 fewer"):
+        joined_again(place, X[:901], changed="refuse")
+    assert len(np.load(place.folder / "table.npy")) == 900
+    joined_again(place, X[:950], changed="refuse")
+    with pytest.raises(NotAllowed, match="other columns"):
+        joined_again(place, X[:950, :5])

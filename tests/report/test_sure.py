@@ -1,0 +1,153 @@
+"""What to believe, in words: every sentence follows from distances, support, stability and runners-up."""
+
+import numpy as np
+import pytest
+
+from koncord import Consensus, FederatedClustering, KFed, KnownCounts
+from koncord._records import as_json, from_json
+from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
+from koncord.report.sure import about_distances, about_next, belief, ordinal, sentences, stability_of
+
+
+def cluster(apart=2.5, nearest=1, sites=3, rows=100, stability=0.9):
+    return ClusterConfidence(apart=apart, nearest=nearest, sites=sites, rows=rows, stability=stability)
+
+
+def sure(*clusters, **options):
+    return Confidence(clusters=clusters, stands_apart=True, **options)
+
+
+def fitted(tables, aggregator=None, seed=0):
+    return FederatedClustering(KnownCounts(1), aggregator, random_state=seed).fit(tables)
+
+
+def three(n=120, alone=False, seed=0):
+    """Three clusters, 12 apart; with `alone`, the last one at a single site."""
+    rng = np.random.default_rng(seed)
+    places = 12.0 * np.eye(3)
+    held = [(0, 1, 2)] * 4 if not alone else [(0, 1), (0, 1), (0, 1), (0, 1, 2)]
+    return {f"s{at}": np.concatenate([rng.normal(places[c], 1, (n, 3)) for c in own]) for at, own in enumerate(held)}
+
+
+def test_clusters_that_stand_apart_are_said_to_with_the_least_distance():
+    said = about_distances(sure(cluster(2.5), cluster(2.1, 0), cluster(3.0, 0)))
+    assert said.startswith("Each cluster is at least 2.1 from its nearest; halves of a cloud with a single peak would")
+
+
+@pytest.mark.parametrize(
+    ("apart", "words"),
+    [(1.2, "1.2 from each other, no more than two halves of one Gaussian (1.3)"), (1.6, "skewed or flat cloud")],
+)
+def test_clusters_that_may_be_cuts_are_named(apart, words):
+    said = about_distances(sure(cluster(2.5, 1), cluster(apart, 2), cluster(apart, 1)))
+    assert said.startswith("1 cluster of 3 stands clearly apart from all others; 1 and 2 are ")
+    assert words in said
+    assert about_distances(sure(cluster(apart, 1), cluster(apart, 0))).startswith("No cluster stands clearly apart")
+
+
+def test_the_next_cluster_is_a_cut_through_a_named_one():
+    found = (cluster(rows=500), cluster(rows=20))
+    assert about_next(sure(*found, next_cut=NextCut(cluster=0, apart=1.28))) == (
+        "A third would cut the largest, 0, at 1.3."
+    )
+    assert about_next(sure(*found, next_cut=NextCut(cluster=1, apart=1.28))) == "A third would cut cluster 1 at 1.3."
+    assert "there may be more" in about_next(sure(*found, next_cut=NextCut(cluster=1, apart=1.9)))
+    assert about_next(sure(cluster(None, None), next_cut=NextCut(cluster=0, apart=1.1))).startswith(
+        "A second would cut it"
+    )
+    assert about_next(sure(*found)) is None
+
+
+def test_no_cluster_of_a_single_site_is_called_stable():
+    model = fitted(three(alone=True)).model_
+    alone = [at for at, each in enumerate(model.confidence.clusters) if each.sites == 1]
+    assert len(alone) == 1
+    assert model.confidence.clusters[alone[0]].stability is None
+    assert stability_of(model.confidence.clusters[alone[0]]) == "not testable"
+    said = " ".join(sentences(model))
+    assert f"Cluster {alone[0]} is supported by a single site" in said
+    assert "every cluster that can be tested comes back" in said
+
+
+def test_the_words_of_a_real_run_follow_from_its_numbers():
+    model = fitted(three()).model_
+    confidence = model.confidence
+    assert belief(model).startswith(f"Each cluster is at least {confidence.least_apart:.1f} from its nearest")
+    assert confidence.least_apart > 4
+    assert [each.sites for each in confidence.clusters] == [4, 4, 4]
+    assert sum(each.rows for each in confidence.clusters) == 4 * 360
+    assert all(confidence.clusters[each.nearest].apart <= each.apart for each in confidence.clusters)
+    assert confidence.resampled == (KShare(n_clusters=3, share=1.0),)
+    assert confidence.n_draws == 25
+    assert confidence.next_cut.apart < 1.73
+    assert confidence.runners_up[0].behind_apart > 0
+
+
+def test_one_gaussian_is_one_cluster_in_words_too():
+    rng = np.random.default_rng(0)
+    model = fitted({f"s{at}": rng.normal(size=(300, 3)) for at in range(4)}).model_
+    assert model.n_clusters == 1
+    assert belief(model).startswith(
+        "One cluster: nothing stands apart by more than chance gives one Gaussian. A second"
+    )
+    assert model.confidence.least_apart is None
+    assert model.confidence.next_cut.apart < 1.45
+
+
+def test_a_single_site_is_not_resampled_and_nothing_is_testable():
+    model = fitted({"only": three()["s0"]}).model_
+    assert model.confidence.resampled == ()
+    assert {each.stability for each in model.confidence.clusters} == {None}
+
+
+def test_a_method_that_does_not_tell_is_said_not_to():
+    model = fitted(three(), KFed(3)).model_
+    assert model.confidence is None
+    assert "does not tell how sure" in belief(model)
+
+
+@pytest.mark.parametrize("n_rounds", [0, 2])
+def test_confidence_is_the_same_for_the_same_seed_and_read_back(n_rounds):
+    one, two = (fitted(three(seed=3), Consensus(n_rounds=n_rounds)).model_.confidence for _ in range(2))
+    assert one == two == from_json(Confidence, as_json(one))
+
+
+def test_one_far_handful_of_rows_is_not_called_strong():
+    rng = np.random.default_rng(1)
+    tables = {f"s{at}": rng.normal(size=(400, 3)) for at in range(4)}
+    tables["s0"] = np.concatenate([tables["s0"], rng.normal(60, 0.1, (30, 3))])
+    model = fitted(tables).model_
+    said = " ".join(sentences(model))
+    assert "strong" not in said
+    assert model.n_clusters == 1 or "supported by a single site" in said
+
+
+def test_a_runner_up_is_told_with_what_makes_it_worse():
+    other = RunnerUp(
+        n_clusters=4,
+        least_apart=1.31,
+        apart=2.0,
+        separation=0.1,
+        gap=0.2,
+        behind_apart=1.0,
+        behind_separation=0.05,
+        behind_gap=-0.1,
+    )
+    found = (cluster(), cluster(2.5, 0), cluster(2.5, 0))
+    model = fitted(three()).model_
+    for stands_apart, words in (
+        (True, "4 clusters: the least apart of its clusters are at 1.3, and they score 2.0 for standing apart"),
+        (False, "is 0.050 less, their gap 0.10 more"),
+    ):
+        confidence = Confidence(clusters=found, stands_apart=stands_apart, runners_up=(other,))
+        assert words in " ".join(sentences(type(model)(**{**as_given(model), "confidence": confidence})))
+
+
+def as_given(model):
+    return {name: getattr(model, name) for name in model.__slots__}
+
+
+def test_ordinals():
+    assert [ordinal(n) for n in (2, 7, 12, 13, 21, 22, 33, 111)] == [
+        "second", "seventh", "twelfth", "13th", "21st", "22nd", "33rd", "111th"
+    ]  # fmt: skip
