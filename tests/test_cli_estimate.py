@@ -359,7 +359,7 @@ def test_a_missing_extra_is_named_before_the_work(visits, run, monkeypatch):
         ("estimate visits.csv --estimator xmeans --min-mass 3", 2, "--min-mass goes with --estimator asm"),
         ("estimate visits.csv --estimator gmeans --merge-grid mnist", 2, "--merge-grid goes with --estimator asm"),
         ("estimate visits.csv --merge-grid mnist --merge-factor 1", 2, "--merge-factor and --merge-grid exclude"),
-        ("estimate visits.parquet", 1, "'ward' (text); leave it out with --drop ward."),
+        ("estimate visits.parquet", 1, "'ward' (text, row 1:"),
         ("estimate bad.csv", 1, "1 missing value in 'b', the first in row 1 of 'b'"),
     ],
 )

@@ -16,16 +16,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
-from koncord._validation import LARGEST_VALUE, check_count
+from koncord._validation import check_count
 from koncord._words import counted
 from koncord.aggregate.base import check_is_aggregator
 from koncord.aggregate.consensus import Consensus
+from koncord.data.files import Table, complete_rows
+from koncord.data.frames import names_in, table_in_memory
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
-from koncord.model.globalmodel import names_in
+from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
 from koncord.session import growing
-from koncord.session.federation import SERVER, RunResult, run, scaled_rows
+from koncord.session.federation import SERVER, RunResult, run
 from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
@@ -45,9 +47,21 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         `koncord.estimate.base`). None is `ASM()`.
     aggregator : Aggregator, default None
         Phase 2: exchanges parameters and finds the global clusters. None is `Consensus()`.
-    standardize : bool, default False
-        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. False takes the columns
-        as they are, as estimators of scikit-learn do; `koncord.fit` and the command ``koncord fit`` standardize.
+    standardize : bool or None, default None
+        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. None is yes, or no with a
+        privacy budget.
+    log : bool or sequence of str, default True
+        Take the logarithm of columns of positive numbers that are skewed, and less so after it; or of these columns
+        and of no others.
+    fence : bool, default True
+        Move values beyond 8 robust standard deviations from the quartiles of their column to there. Without
+        `standardize` columns keep their units: there is no fence, and no logarithm of columns that are not named.
+    missing : {"neighbors", "gaussian", "mean", "drop"}, default "neighbors"
+        What stands in for a missing value (NaN): the mean of the five rows of its site that are nearest in the other
+        columns, what a Gaussian of all sites lets expect from these, or the mean of its column; or rows with gaps take
+        no part, and are labelled all the same.
+    categories : sequence of str, default ()
+        Columns whose values, numbers or text, are levels. Each counts as much as one column of numbers.
     random_state : int, Generator or None, default None
         The same seed gives the same result in whatever order named sites are given.
     min_report : int, default 20
@@ -107,7 +121,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         estimator: Any = None,
         aggregator: Any = None,
         *,
-        standardize: bool = False,
+        standardize: bool | None = None,
+        log: bool | Sequence[str] = True,
+        fence: bool = True,
+        missing: Missing = "neighbors",
+        categories: Sequence[str] = (),
         random_state: RandomState = None,
         min_report: int = SitePolicy.min_report,
         min_support: int = ServerPolicy.min_support,
@@ -117,6 +135,10 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.estimator = estimator
         self.aggregator = aggregator
         self.standardize = standardize
+        self.log = log
+        self.fence = fence
+        self.missing = missing
+        self.categories = categories
         self.random_state = random_state
         self.min_report = min_report
         self.min_support = min_support
@@ -146,35 +168,44 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         check_is_aggregator(aggregator, owner=self)
         if self.privacy is not None and self.standardize:
             raise ValueError(
-                "'standardize' of FederatedClustering must be False with a privacy budget: columns are brought to one "
-                "scale beforehand, by numbers that do not depend on the rows."
+                "'standardize' of FederatedClustering must be False or None with a privacy budget: columns are brought "
+                "to one scale beforehand, by numbers that do not depend on the rows."
             )
         named = named_clients(clients)
-        tables = {name: as_table(name, table) for name, table in named.items()}
+        tables = {name: as_table(name, table, self.categories) for name, table in named.items()}
+        preparation = preparation_of(self) if self.privacy is None else None
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
-        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        taking_part = complete_rows(list(tables.values())) if self.missing == "drop" else list(tables.values())
+        link = in_process(
+            {table.name: (table.X, table.columns) for table in taking_part},
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels={name: table.levels for name, table in tables.items()},
+        )
         result = run(
             link,
             aggregator,
             estimator=estimator,
             seed=seed_of(self.random_state),
-            standardize=self.standardize,
+            standardize=preparation is not None and preparation.standardize,
+            preparation=preparation,
             site_policy=policy,
             server_policy=ServerPolicy(min_support=min_support),
             common_columns=self.common_columns,
             files="in memory",
             labels_in_memory=True,
         )
-        if not self.standardize and self.privacy is None:
-            warn_of_units([scaled_rows(site, result.model) for site in link.sites.values()], result.model.columns)
+        if self.standardize is False and self.privacy is None:
+            warn_of_units([result.model.rows(table) for table in tables.values()], result.model.columns)
         self._take(result)
         self.sites_ = list(tables)
         if any(names_in(table) for table in named.values()):
-            self.feature_names_in_ = np.array(self.model_.columns, dtype=object)
+            self.feature_names_in_ = np.array(self.model_.plan.inputs, dtype=object)
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
         self.labels_ = [
-            indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
+            indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
         ]
         told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
         self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
@@ -186,7 +217,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.model_ = result.model
         self.record_ = result.record
         self.ledger_ = self.departures_ = list(result.ledger)
-        self.n_features_in_ = len(self.model_.columns)
+        self.n_features_in_ = len(self.model_.plan.inputs)
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
 
@@ -240,8 +271,14 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         estimator = ASM() if self.estimator is None else self.estimator
         aggregator = Consensus() if self.aggregator is None else self.aggregator
         policy = SitePolicy(min_report=self.min_report, budget=self.privacy)
-        tables = {name: as_table(name, each) for name, each in named.items()}
-        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        tables = {name: as_table(name, each, self.categories) for name, each in named.items()}
+        link = in_process(
+            {name: (each.X, each.columns) for name, each in tables.items()},
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels={name: each.levels for name, each in tables.items()},
+        )
         self._take(growing.with_late(self.result_, link, file="in memory"))
         self.sites_.append(site)
         self.local_counts_.append(own_count(link.sites[site], {}))
@@ -365,28 +402,25 @@ def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     return named
 
 
-def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
+def as_table(site: str, table: Any, categories: Sequence[str] = ()) -> Table:
     """Rows as floats and column names, the table's own if it has them; an error names the site."""
-    try:
-        X = np.asarray(table, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"The table of site {site!r} must hold numbers only: {error}.") from error
-    if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"The table of site {site!r} must have at least one row and one column; got shape {X.shape}.")
-    columns = names_in(table) or tuple(f"x{at}" for at in range(X.shape[1]))
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"The table of site {site!r} has two columns of one name.")
-    hidden = [name for name in columns if not is_showable(name)]
-    if hidden:
-        raise ValueError(f"The table of site {site!r} has a column whose name cannot be shown: {hidden[0]!r}.")
-    is_bad = ~(np.abs(X) <= LARGEST_VALUE)
-    if is_bad.any():
-        row, column = np.argwhere(is_bad)[0]
-        raise ValueError(
-            f"The table of site {site!r} holds {int(is_bad.sum())} values that are missing, infinite or beyond "
-            f"{LARGEST_VALUE:g}, the first in row {row}, column {columns[column]!r}."
-        )
-    return X, columns
+    names = names_in(table)
+    own = [name for name in categories if names is None or name in names]
+    return table_in_memory(table, what=f"The table of site {site!r}", name=site, categories=own)
+
+
+def preparation_of(clustering: FederatedClustering) -> Preparation:
+    """What is done with columns, as the parameters say; ValueError for one that is wrong."""
+    log = clustering.log
+    if isinstance(log, str):
+        raise ValueError(f"'log' of FederatedClustering must be True, False or a sequence of columns; got {log!r}.")
+    return Preparation(
+        standardize=clustering.standardize is not False,
+        log=log is True,
+        logged=() if isinstance(log, bool) else tuple(log),
+        fence=clustering.fence,
+        missing=clustering.missing,
+    )
 
 
 def seed_of(random_state: RandomState) -> int:

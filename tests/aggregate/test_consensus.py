@@ -422,7 +422,7 @@ def fields_of(micro):
 
 def test_separated_clusters_are_found_whatever_a_site_holds():
     tables, y = sites()
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     assert fitted.n_clusters_ == 4
     assert adjusted_rand_score(y, np.concatenate(fitted.labels_)) == 1.0
     told = fitted.model_.diagnostics
@@ -517,7 +517,7 @@ def test_when_nobody_answers_a_round_the_centers_stay():
 def test_a_site_below_the_floor_sends_no_micro_cluster_and_still_gets_labels():
     tables, _ = sites()
     tables["small"] = CENTERS[:1] + np.random.default_rng(0).normal(size=(7, 3))
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     assert fitted.model_.diagnostics.micro_clusters["small"] == 0
     assert len(np.unique(fitted.labels_[fitted.sites_.index("small")])) == 1
 
@@ -690,7 +690,7 @@ def test_an_elongated_cluster_beside_a_round_one_is_found_by_its_shape():
     long = rng.normal(size=(400, 2)) * [8, 0.5]
     ball = rng.normal(size=(400, 2)) * 0.5 + [6, 4]
     tables = [np.concatenate([long[at::4], ball[at::4]]) for at in range(4)]
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     labels = np.concatenate(fitted.labels_)
     truth = np.concatenate([np.repeat([0, 1], 100)] * 4)
     assert adjusted_rand_score(truth, labels) > adjusted_rand_score(

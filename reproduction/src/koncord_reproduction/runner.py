@@ -164,7 +164,9 @@ SETUP_REPLIES = ("Moments", "Prepared", "Holdings")
 
 
 def fit_federation(dealt: Dealt, estimator: Any, server: Aggregator, seed: int) -> FederatedClustering:
-    clustering = FederatedClustering(estimator, server, random_state=seed, min_report=1)  # the paper has no floor
+    clustering = FederatedClustering(
+        estimator, server, standardize=False, random_state=seed, min_report=1
+    )  # the paper has no floor, and its own scale
     return clustering.fit([dealt.data.X[part] for part in dealt.parts])
 
 

@@ -14,15 +14,19 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
+    add_preparation_options,
+    add_standardize_option,
     add_support_option,
     aggregator_of,
     asked,
     check_aggregator_options,
     check_estimator_options,
     names,
+    preparation_of,
 )
 from koncord.cli.output import as_json
 from koncord.cli.serve import add_folder_option, add_log_option, begin_log
+from koncord.prepare.settings import FILLS, Preparation
 from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
@@ -59,6 +63,7 @@ examples:
 """
 SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
 LOOK_EVERY = 1.0
+PREPARED = ("log", "no_log", "no_fence")
 # What owners are shown; runs begun before they were have none of it.
 STATED = ("by", "purpose", "columns")
 # A resumed run has these as it was started with; the rest it may be given anew.
@@ -72,6 +77,10 @@ METHOD = (
     "allow_disclosure",
     "set",
     "standardize",
+    "log",
+    "no_log",
+    "no_fence",
+    "missing",
     "min_support",
     "common_columns",
     "by",
@@ -142,12 +151,9 @@ def add_parser(subparsers: Any) -> None:
         action="extend",
         help="columns the run is about; a site reads no others for it (default: all it has)",
     )
-    parser.add_argument(
-        "--standardize",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="give every column mean 0 and variance 1 over all sites first (default: yes)",
-    )
+    group = add_preparation_options(parser, FILLS)
+    add_standardize_option(group)
+    parser.set_defaults(standardize=True)
     add_common_option(parser)
     add_estimator_options(parser)
     add_aggregator_options(parser)
@@ -408,6 +414,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 standardize=args.standardize,
                 server_policy=policy,
                 common_columns=args.common_columns,
+                preparation=preparation_of(args),
                 **recorded(args, settings),
             )
         except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
@@ -530,8 +537,8 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
-        ("clusters", "upsilon", "micro_cluster_rows", "allow_disclosure", "set", "common_columns", *GIVEN),
-        unless={"min_support": ServerPolicy.min_support},
+        ("clusters", "upsilon", "micro_cluster_rows", "allow_disclosure", "set", "common_columns", *PREPARED, *GIVEN),
+        unless={"min_support": ServerPolicy.min_support, "missing": Preparation.missing},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 

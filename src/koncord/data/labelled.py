@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from koncord._words import counted, joined, listed
-from koncord.data.files import as_table_error, choose_columns, csv_layout, is_missing, is_number, read_table, shown
+from koncord.data.columns import is_missing, is_number
+from koncord.data.files import as_table_error, choose_columns, csv_layout, read_table, shown
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import IntArray
 

@@ -12,6 +12,7 @@ from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Absence
 from koncord.report.conditions import NOT_TOLD, about_floor, floor_of, is_all_private, private_sites, silent_sites
+from koncord.report.preparation import about_preparation
 from koncord.report.sure import apart_of, belief, sentences, stability_of
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
@@ -174,6 +175,7 @@ def notes_of(model: GlobalModel) -> list[str]:
     """What a reader should know: what the aggregator says, clusters of nothing or of few sites, who was missing."""
     said = (
         *model.diagnostics.notes,
+        *about_preparation(model),
         about_left_out(model),
         about_empty(model),
         about_weak(model),
