@@ -340,7 +340,8 @@ class GlobalModel:
             "versions": dict(self.versions),
             "plan": {
                 "missing": self.plan.missing,
-                "categories": dict(zip(self.plan.categories, self.plan.levels, strict=True)),
+                # Pairs, as their order is that of the features and the keys of an object are sorted.
+                "categories": [list(each) for each in zip(self.plan.categories, self.plan.levels, strict=True)],
             },
         }
         return json.dumps(header, sort_keys=True)
@@ -399,7 +400,7 @@ def plan_in(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Plan | None
     """What is done with columns; None in a file of before there was a plan."""
     if "plan" not in header:
         return None
-    levels = {name: tuple(own) for name, own in header["plan"]["categories"].items()}
+    levels = {name: tuple(own) for name, own in header["plan"]["categories"]}
     ends = np.cumsum([len(own) for own in levels.values()])
     d = len(header["columns"]) - int(ends[-1] if len(ends) else 0)
     return Plan(
