@@ -13,6 +13,7 @@ from koncord.aggregate import consensus, fedkmeans
 from koncord.data.waveform import waveform
 from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest
+from koncord.network.certificates import site_key
 from koncord.network.places import Invitation
 from koncord.network.sitefolder import SiteFolder, answer
 from koncord.protocol import setup
@@ -33,10 +34,18 @@ def columns_of(X):
     return tuple(f"x{at}" for at in range(X.shape[1]))
 
 
+KEY = site_key()[0].decode()
+
+
 def state_folder(folder, X, **options):
-    invitation = Invitation(site="north", address="localhost:1", authority="ca", key="secret")
+    return joined(folder / "north", X, **options)
+
+
+def joined(folder, X, **options):
+    """The state folder of a site that joins with this table, for the first time or again."""
+    invitation = Invitation(site="north", address="localhost:1", authority="ca", key=KEY)
     policy = SitePolicy(**{"min_report": FLOOR, **options})
-    return SiteFolder.create(folder / "north", invitation, X, columns_of(X), policy)
+    return SiteFolder.create(folder, invitation, X, columns_of(X), policy)
 
 
 class Malicious:

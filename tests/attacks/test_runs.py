@@ -4,22 +4,17 @@ import json
 
 import numpy as np
 import pytest
-from malicious import FLOOR, N_ROWS, Malicious, columns_of, n_rows_told, state_folder, table
+from malicious import N_ROWS, Malicious, joined, n_rows_told, state_folder, table
 
 from koncord.aggregate import consensus
 from koncord.errors import NotAllowed
-from koncord.network.places import Invitation
-from koncord.network.sitefolder import SiteFolder
 from koncord.protocol.wire import unpack
-from koncord.session.policy import SitePolicy
 
 N_RUNS = 20
 
 
 def joined_again(place, X, **options):
-    invitation = Invitation(site="north", address="localhost:1", authority="ca", key="secret")
-    policy = SitePolicy(**{"min_report": FLOOR, **options})
-    return SiteFolder.create(place.folder, invitation, X, columns_of(X), policy)
+    return joined(place.folder, X, **options)
 
 
 def micro_clusters(coordinator):
