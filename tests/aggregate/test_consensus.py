@@ -31,6 +31,7 @@ from koncord.aggregate.consensus.choosing import (
     silhouette_of,
     stabilities,
     times_chance,
+    with_apart,
 )
 from koncord.aggregate.consensus.microclusters import (
     N_AXES,
@@ -153,6 +154,18 @@ def test_the_best_cut_is_that_of_all_cuts_across_the_longest_axis():
     errors = [along[order[:at]].var() * at + along[order[at:]].var() * (60 - at) for at in range(10, 51)]
     assert min(cut.at, 60 - cut.at) == min(10 + int(np.argmin(errors)), 50 - int(np.argmin(errors)))
     assert cut.gain == pytest.approx(along.var() * 60 - min(errors))
+
+
+@pytest.mark.parametrize("n", [200, 30_000])
+def test_a_column_with_two_peaks_is_cut_where_the_longest_axis_tells_nothing(n):
+    rng = np.random.default_rng(4)
+    side = rng.integers(0, 2, n)
+    X = np.c_[3 * rng.normal(size=(n, 4)), np.where(side, 4.0, -4.0) + rng.normal(size=n) / 2]
+    X[:, 0] *= 2  # the longest axis
+    cut = best_cut(X, np.arange(n), 20)
+    assert len(np.unique(side[cut.rows[: cut.at]])) == len(np.unique(side[cut.rows[cut.at :]])) == 1
+    flat = best_cut(X[:, :4], np.arange(n), 20)
+    assert np.abs(np.corrcoef(X[flat.rows, 0], np.arange(n))[0, 1]) > 0.7  # one peak a column: across the longest axis
 
 
 def test_equal_rows_are_not_cut():
@@ -635,6 +648,41 @@ def test_rare_faults_beside_a_dominating_state_are_found(n_irrelevant):
     fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0).fit(tables)
     assert fitted.n_clusters_ == 6
     assert adjusted_rand_score(states, np.concatenate(fitted.labels_)) > 0.95
+
+
+@pytest.mark.parametrize("n_irrelevant", [1, 2, 5])
+def test_irrelevant_columns_of_small_sites_do_not_hide_clusters(n_irrelevant):
+    rng = np.random.default_rng(n_irrelevant)
+    centers = np.array([[0, 0], [7, 0], [0, 7], [7, 7]])
+    classes = [rng.integers(0, 4, 200) for _ in range(5)]
+    tables = [np.c_[centers[own] + rng.normal(size=(200, 2)), rng.normal(size=(200, n_irrelevant))] for own in classes]
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0).fit(tables)
+    assert fitted.n_clusters_ == 4
+    assert adjusted_rand_score(np.concatenate(classes), np.concatenate(fitted.labels_)) > 0.95
+
+
+def test_a_cluster_of_a_single_micro_cluster_adds_nothing_and_still_takes_away():
+    candidate = Candidate(hierarchy="ward", n_clusters=3, silhouette=0.0, separation=0.0, gap=0.0)
+
+    def gained(places, counts):
+        """What clusters on a line add, that have so many micro-clusters each."""
+        labels = np.repeat(np.arange(3), counts)
+        means = np.array(places, dtype=float)[labels, None] + 0.01 * np.arange(len(labels))[:, None]
+        micro = MicroClusters(
+            counts=np.full(len(labels), 20),
+            means=np.hstack([means, np.zeros_like(means)]),
+            scatters=np.full(len(labels), 40.0),
+            spread=np.full(2, 20.0 * len(labels)),
+            axes=np.empty((0, 2)),
+        )
+        shapes = Shapes(micro, micro.covariance_inside())
+        return with_apart(candidate, shapes, labels, np.arange(len(labels)))
+
+    assert gained([0, 20, 40], [2, 2, 2]).apart == pytest.approx(3)
+    assert gained([0, 20, 40], [2, 2, 1]).apart == pytest.approx(2)
+    near = gained([0, 20, 20.5], [2, 2, 1])
+    assert near.apart < 2
+    assert near.least_apart < 1
 
 
 def test_an_elongated_cluster_beside_a_round_one_is_found_by_its_shape():

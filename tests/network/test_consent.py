@@ -210,11 +210,11 @@ def test_rules_answer_alone_and_leave_the_rest_to_the_owner_if_they_are_to(tmp_p
     assert consents(place.folder)[-1].reason == "its owner has not agreed to runs of 'x'"
 
 
-def test_a_run_about_some_columns_never_reads_the_others(tmp_path):
+def test_a_run_about_some_columns_is_sent_nothing_of_the_others(tmp_path):
     place = make(tmp_path)
     told = described(ask(place, text=stated(columns=("pain", "age"))))
     assert told.columns == ("age", "pain")
-    np.testing.assert_allclose(told.means, table()[:, [0, 2]].mean(axis=0))
+    np.testing.assert_allclose(told.means, table()[:, [0, 2]].mean(axis=0), atol=0.05)  # three digits of a deviation
     with pytest.raises(NotAllowed, match="none of the columns"):
         ask(place, run="run-2", text=stated(columns=("zip",)))
 

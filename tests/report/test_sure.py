@@ -1,12 +1,14 @@
 """What to believe, in words: every sentence follows from distances, support, stability and runners-up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from koncord import Consensus, FederatedClustering, KFed, KnownCounts
 from koncord._records import as_json, from_json
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
-from koncord.report.sure import about_distances, about_next, belief, ordinal, sentences, stability_of
+from koncord.report.sure import about_distances, about_fewer, about_next, belief, ordinal, sentences, stability_of
 
 
 def cluster(apart=2.5, nearest=1, sites=3, rows=100, stability=0.9):
@@ -92,6 +94,20 @@ def test_one_gaussian_is_one_cluster_in_words_too():
     )
     assert model.confidence.least_apart is None
     assert model.confidence.next_cut.apart < 1.45
+
+
+def test_where_clusters_run_into_each_other_the_fewer_that_stand_apart_are_named():
+    rng = np.random.default_rng(0)
+    places = np.array([[0, 0], [0, 12], [2.5, 0], [2.5, 12]])
+    tables = {f"s{at}": places[rng.integers(4, size=800)] + rng.normal(size=(800, 2)) for at in range(5)}
+    model = fitted(tables).model_
+    confidence = replace(model.confidence, clusters=(cluster(1.4, 1), cluster(1.4, 0), *model.confidence.clusters))
+    two = model.tree.apart_at(2)
+    assert two > 1.73
+    assert about_fewer(replace(model, confidence=confidence)).startswith("Joined into ")
+    assert (
+        about_fewer(replace(model, confidence=replace(confidence, clusters=(cluster(2.5, 1), cluster(2.5, 0))))) is None
+    )
 
 
 def test_a_single_site_is_not_resampled_and_nothing_is_testable():

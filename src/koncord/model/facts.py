@@ -26,6 +26,7 @@ class SessionFacts:
     silhouettes: tuple[float | None, ...] = ()  # of each cluster; None where no site has one
     one_row_sites: tuple[str, ...] = ()  # the mean of one row is that row, whatever the method
     min_report: int | None = None  # rows behind every number; None where each site has its own, unknown to the server
+    is_covered: bool = True  # whether the joint partition of a site with a floor covers all that the method sends
     silent: tuple[str, ...] = ()  # sites with fewer rows than they report
     withheld: Mapping[str, int] = field(default_factory=dict)  # rows that a site told no cluster of
     support: tuple[int, ...] = ()  # sites of each cluster

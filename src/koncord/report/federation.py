@@ -11,7 +11,7 @@ from koncord._words import counted, text_table
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Absence
-from koncord.report.conditions import NOT_TOLD, floor_of, is_all_private, private_sites, silent_sites
+from koncord.report.conditions import NOT_TOLD, about_floor, floor_of, is_all_private, private_sites, silent_sites
 from koncord.report.sure import apart_of, belief, sentences, stability_of
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
@@ -179,7 +179,7 @@ def notes_of(model: GlobalModel) -> list[str]:
         about_weak(model),
         about_withheld(model),
     )
-    notes = (about_counts(model), about_privacy(model), *said, about_silent(model))
+    notes = (about_counts(model), about_privacy(model), *said, about_silent(model), about_coverage(model))
     return [note for note in (*notes, *about_missing(model)) if note]
 
 
@@ -201,6 +201,16 @@ def about_empty(model: GlobalModel) -> str | None:
     what = "No row of any site is" if is_exact(model) else "No site told of rows"
     where = "nearest to the center of" if model.gaussians is None else "most likely of"
     return f"{what} {where} cluster {', '.join(empty)}."
+
+
+def about_coverage(model: GlobalModel) -> str | None:
+    """What the method of a run with a floor sends beyond sums over cells, if it does."""
+    if model.session.is_covered or floor_of(model) == 1 or is_all_private(model):
+        return None
+    return (
+        "The method sends soft sums, in which every row has a weight of its own: each stands for at least "
+        f"{about_floor(model)}, but differences of several may stand for fewer (docs/security.md, the joint partition)."
+    )
 
 
 def about_silent(model: GlobalModel) -> str | None:

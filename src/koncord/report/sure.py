@@ -29,7 +29,7 @@ def belief(model: GlobalModel) -> str:
             "This method does not tell how sure its clusters are; compare it with another one, such as consensus, "
             "before you rely on them."
         )
-    return " ".join(filter(None, [about_distances(sure), about_next(sure)]))
+    return " ".join(filter(None, [about_distances(sure), about_fewer(model), about_next(sure)]))
 
 
 def sentences(model: GlobalModel) -> list[str]:
@@ -63,6 +63,16 @@ def about_distances(sure: Confidence) -> str:
         else f"which a cut through a skewed or flat cloud can give too (at most {SINGLE_PEAK:.1f})"
     )
     return f"{who} clearly apart from all others; {pair[0]} and {pair[1]} are {least:.1f} from each other, {as_what}."
+
+
+def about_fewer(model: GlobalModel) -> str | None:
+    """The most clusters of the tree that do stand apart, where those found do not."""
+    sure, tree = model.confidence, model.tree
+    if sure is None or tree is None or sure.least_apart is None or sure.least_apart >= SINGLE_PEAK:
+        return None
+    levels = {k: tree.apart_at(k) or 0.0 for k in range(2, len(sure.clusters))}
+    k = max((k for k, apart in levels.items() if apart >= SINGLE_PEAK), default=None)
+    return None if k is None else f"Joined into {k}, each would be at least {levels[k]:.1f} from its nearest."
 
 
 def about_next(sure: Confidence) -> str | None:

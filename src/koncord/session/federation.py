@@ -229,6 +229,7 @@ def run_federation(
             silhouettes=cluster_silhouettes(holdings),
             one_row_sites=tuple(sorted(site for site, m in moments.items() if m.count == 1 and m.epsilon is None)),
             min_report=min_report,
+            is_covered=aggregator.sums_over_cells,
             silent=tuple(sorted(site for site, m in moments.items() if not m.count)),
             withheld=withheld_rows(moments, holdings),
             support=support_of(outcome, holdings),

@@ -198,13 +198,19 @@ def look_at(
         labels=found,
         null=null,
         candidates=tuple(
-            with_apart(each, shapes.apart(found[each.hierarchy, each.n_clusters])) for each in null.compared(values)
+            with_apart(each, shapes, found[each.hierarchy, each.n_clusters], belongs) for each in null.compared(values)
         ),
     )
 
 
-def with_apart(candidate: Candidate, distances: FloatArray) -> Candidate:
-    gained = np.clip(distances - APART, -MOST_LOST, MOST_GAINED).sum() / MOST_GAINED
+def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: IntArray) -> Candidate:
+    """The candidate with what d' says of its clusters.
+
+    A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
+    """
+    distances = shapes.apart(labels)
+    most = np.where(np.bincount(labels[belongs]) == 1, 0.0, MOST_GAINED)
+    gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
     return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
 
 

@@ -188,7 +188,7 @@ def redrawn(look: Look, weighed: MicroClusters, times: IntArray) -> Look:
             labels.setdefault((hierarchy, len(held)), inside)
     shapes = Shapes(micro, micro.covariance_inside())
     candidates = tuple(
-        with_apart(each, shapes.apart(labels[each.hierarchy, each.n_clusters]))
+        with_apart(each, shapes, labels[each.hierarchy, each.n_clusters], belongs)
         for each in look.null.compared(judged(micro, labels))
     )
     return replace(look, micro=micro, belongs=belongs, shapes=shapes, labels=labels, candidates=candidates)
