@@ -77,13 +77,13 @@ def test_without_the_rule_the_same_questions_tell_single_rows():
     assert fewest_rows_told(indicators(answers), 2) == 1
 
 
-def test_rows_leave_a_cell_in_groups_or_go_with_the_most():
+def test_rows_leave_a_cell_in_groups_or_go_with_the_nearest():
     rows = rows_of(np.arange(10.0)[:, None], 3)
     cells = one_cell(rows)
     labels, cells = refined(cells, np.array([0, 0, 0, 0, 0, 1, 1, 1, 2, 2]), rows, 3)
-    assert labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0]
-    labels, same = refined(cells, np.array([5, 5, 5, 6, 6, 6, 7, 7, 7, 7]), rows, 3)
-    assert labels.tolist() == [5, 5, 5, 5, 5, 7, 7, 7, 5, 5]  # 8 and 9 stay with the first five
+    assert labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]  # 8 and 9 are too few, and nearer to 5 to 7
+    labels, same = refined(cells, np.array([5, 5, 5, 6, 6, 7, 7, 7, 8, 8]), rows, 3)
+    assert labels.tolist() == [5, 5, 5, 5, 5, 7, 7, 7, 7, 7]  # neither 3 and 4 nor 8 and 9 leave their cells
     assert same is cells
 
 

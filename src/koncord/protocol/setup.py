@@ -248,10 +248,10 @@ def why_not_same_rows(described: tuple[int, FloatArray, FloatArray], moments: Mo
     Moments are rounded, and controlled rounding moves a few values of two-valued columns: there is some slack.
     """
     count, means, scatters = described
+    if not count:  # a site may have too few rows to describe any
+        return None
     if count != moments.count:
         return f"it is of {count} rows, the moments are of {moments.count}"
-    if not count:
-        return None
     order = order_of(moments.columns, prepare.columns)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = (moments.means[order] - prepare.means) / prepare.scales
