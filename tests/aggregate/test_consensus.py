@@ -384,9 +384,9 @@ def test_no_sum_of_fewer_rows_than_the_floor_leaves_a_client():
     site = Site("s", X, ("x", "y"), estimator=KnownCounts(1), aggregator=Consensus(n_rounds=2))
     site.answer(pack(Prepare(seed=0, columns=("x", "y"), means=np.zeros(2), scales=np.ones(2))))
     up = unpack(site.answer(pack(Refine(centers=centers, min_report=1), round_=1)), (Sums,))[0]
-    # The rows of the small ones, 5 together, go with the most.
-    assert up.counts.tolist() == [35, 25, 0, 0]
-    assert up.sums[:, 0].tolist() == [64, 250, 0, 0]
+    # The rows of the small ones, 5 together, go with the nearest.
+    assert up.counts.tolist() == [30, 30, 0, 0]
+    assert up.sums[:, 0].tolist() == [0, 314, 0, 0]
     _, up = refine(local(X), None, Refine(centers=centers, min_report=1))
     assert up.counts.tolist() == [30, 25, 3, 2]
     assert up.sums[:, 0].tolist() == [0, 250, 36, 28]
