@@ -47,13 +47,7 @@ class Rows:
     two_valued: IntArray  # columns with two values
     has_rarer: BoolArray  # (n_rows, n_two_valued)
     values: FloatArray  # (2, n_two_valued) the more frequent value and the rarer one
-
-    @property
-    def scales(self) -> FloatArray:
-        """Standard deviation (n_features,) of each column; 1 of one that is constant."""
-        deviations = self.X.std(axis=0)
-        scales: FloatArray = np.where(deviations > 0, deviations, 1.0)
-        return scales
+    scales: FloatArray  # (n_features,) standard deviation of each column; 1 of one that is constant
 
     def is_dominated(self, rows: IntArray) -> bool:
         return is_dominated(self.X[rows][:, ~self.is_shared])
@@ -84,12 +78,14 @@ def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
 def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
     """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
     two_valued = np.flatnonzero(~np.isnan(pairs[0]))
+    deviations = moved.std(axis=0)
     return Rows(
         X=moved,
         is_shared=~is_magnitude(X, pairs),
         two_valued=two_valued,
         has_rarer=X[:, two_valued] == pairs[1, two_valued],
         values=pairs[:, two_valued],
+        scales=np.where(deviations > 0, deviations, 1.0),
     )
 
 
