@@ -6,7 +6,7 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -695,6 +695,7 @@ def test_a_site_whose_micro_clusters_do_not_add_up_to_its_moments_is_set_aside_b
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), floor=st.sampled_from([1, 5, 20]), standardize=st.booleans())
+@example(seed=384, floor=1, standardize=False)  # a micro-cluster of one row between clusters that lost theirs
 def test_no_honest_site_is_set_aside_for_its_sums(seed, floor, standardize):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(25, 200))

@@ -50,10 +50,10 @@ def fit_gaussians(parts: Parts, labels: IntArray) -> tuple[Gaussians, FloatArray
         before, shares = shares, expected(parts, fitted, shares)
         if np.abs(shares - before).max() < TOLERANCE:
             break
-    has_rows = (shares * parts.counts[:, None]).sum(
-        axis=0
-    ) >= 1  # a cluster may lose all of its micro-clusters to others
-    shares = shares[:, has_rows] / shares[:, has_rows].sum(axis=1, keepdims=True)
+    # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
+    is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
+    kept = is_most | (parts.counts @ shares >= 1)
+    shares = shares[:, kept] / shares[:, kept].sum(axis=1, keepdims=True)
     return maximised(parts, shares), shares
 
 
