@@ -195,6 +195,7 @@ class NoChoice(Consensus):
             candidates=(ONE_CLUSTER, chosen),
             separation_by_chance=0.0,
             gap_by_chance=0.0,
+            scales=np.ones(micro.means.shape[1]),
         )
 
 

@@ -98,7 +98,7 @@ class Bare:
     def faults_of_extras(self) -> Iterator[str]:
         with ThreadPoolExecutor(N_AT_ONCE) as pool:
             for arguments, done in zip(NEEDS, pool.map(self.koncord, NEEDS), strict=True):
-                advice = f"-m pip install 'koncord[{NEEDS[arguments]}] @ file:"
+                advice = f"'koncord[{NEEDS[arguments]}] @ file:"
                 if done.returncode != 1 or advice not in done.stderr or done.stderr.count("\n") != 1 or done.stdout:
                     yield fault(arguments, done, f"one line with {advice} and exit code 1")
 

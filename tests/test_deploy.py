@@ -92,7 +92,7 @@ def test_the_image_is_made_of_files_and_extras_that_are_there():
     assert {"pyproject.toml", "src"} <= set(copied)
     assert all((ROOT / name).exists() for name in copied)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {project["readme"], *project["license-files"]} <= set(copied)
+    assert {"setup.py", "README.md", *project["license-files"]} <= set(copied)
     for file in (FOLDER / "Dockerfile", *UNITS):
         extras = re.search(r"\[([a-z,]+)\]['\"]", file.read_text())[1].split(",")
         assert set(extras) <= project["optional-dependencies"].keys()

@@ -108,6 +108,7 @@ SITE = """
 import json, sys
 from pathlib import Path
 import numpy as np
+from koncord.network.certificates import site_key
 from koncord.network.places import Invitation
 from koncord.network.sitefolder import SiteFolder, answer
 from koncord.protocol import setup
@@ -116,13 +117,13 @@ from koncord.session.policy import SitePolicy
 
 folder, methods = Path(sys.argv[1]), json.loads(sys.argv[2])
 X = np.random.default_rng(0).normal(size=(60, 2))
-invitation = Invitation(site="north", address="localhost:1", authority="ca", key="secret")
+invitation = Invitation(site="north", address="localhost:1", authority="ca", key=site_key()[0].decode())
 place = SiteFolder.create(
     folder, invitation, X, ("x", "y"), policy=SitePolicy(methods=None if methods is None else tuple(methods))
 )
 asked = json.dumps({"aggregator": "linkage", "parameters": {"reach": 1.0}, "estimator": {"name": "xmeans"}})
 try:
-    replies, _ = answer(folder, "run-1", 1, asked, [pack(setup.Describe())])
+    replies = answer(folder, "run-1", 1, asked, [pack(setup.Describe())]).replies
     told = f"{len(replies)} reply"
 except Exception as error:
     told = f"{type(error).__name__}: {error}"

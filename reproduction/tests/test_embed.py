@@ -131,7 +131,7 @@ def test_wrong_arguments_are_named(arguments, sentence):
 
 def test_without_pytorch_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"An embedding needs .*: pip install 'koncord-reproduction\[embed\]'"):
+    with pytest.raises(MissingExtra, match=r"An embedding needs .*, 'embed': .*\[embed\]'"):
         embed(np.zeros((3, 4)))
 
 

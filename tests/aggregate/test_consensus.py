@@ -1,4 +1,7 @@
+import csv
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,7 +42,7 @@ from koncord.aggregate.consensus.microclusters import (
     micro_clusters_of,
     stacked,
 )
-from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
+from koncord.aggregate.consensus.mixture import fit_gaussians, information, parts_of
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.assign import nearest
@@ -381,9 +384,9 @@ def test_no_sum_of_fewer_rows_than_the_floor_leaves_a_client():
     site = Site("s", X, ("x", "y"), estimator=KnownCounts(1), aggregator=Consensus(n_rounds=2))
     site.answer(pack(Prepare(seed=0, columns=("x", "y"), means=np.zeros(2), scales=np.ones(2))))
     up = unpack(site.answer(pack(Refine(centers=centers, min_report=1), round_=1)), (Sums,))[0]
-    # The rows of the small ones, 5 together, go with the most.
-    assert up.counts.tolist() == [35, 25, 0, 0]
-    assert up.sums[:, 0].tolist() == [64, 250, 0, 0]
+    # The rows of the small ones, 5 together, go with the nearest.
+    assert up.counts.tolist() == [30, 30, 0, 0]
+    assert up.sums[:, 0].tolist() == [0, 314, 0, 0]
     _, up = refine(local(X), None, Refine(centers=centers, min_report=1))
     assert up.counts.tolist() == [30, 25, 3, 2]
     assert up.sums[:, 0].tolist() == [0, 250, 36, 28]
@@ -683,6 +686,38 @@ def test_a_cluster_of_a_single_micro_cluster_adds_nothing_and_still_takes_away()
     near = gained([0, 20, 20.5], [2, 2, 1])
     assert near.apart < 2
     assert near.least_apart < 1
+
+
+def test_penguins_of_three_islands_are_three_species_whatever_the_seed():
+    path = Path(os.environ.get("KONCORD_DATA", ".")) / "natural" / "penguins.csv"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["body_mass_g"] not in ("", "NA")]
+    names = [name for name in rows[0] if name.endswith(("_mm", "_g"))]
+    islands = {row["island"]: [each for each in rows if each["island"] == row["island"]] for row in rows}
+    tables = {name: np.array([[float(row[at]) for at in names] for row in own]) for name, own in islands.items()}
+    species = [row["species"] for own in islands.values() for row in own]
+    for seed in range(3):
+        fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=seed).fit(tables)
+        assert fitted.n_clusters_ in (3, 4)
+        assert adjusted_rand_score(species, np.concatenate(fitted.labels_)) > 0.8
+
+
+def test_the_information_of_one_cluster_is_that_of_its_rows():
+    X = np.random.default_rng(0).normal(size=(2000, 3)) @ [[2, 0, 0], [1, 1, 0], [0, 1, 3]]
+    micro = micro_clusters_of(X, 20)
+    plain = 9 * np.log(2000) - 2 * multivariate_normal(X.mean(axis=0), np.cov(X.T, bias=True)).logpdf(X).sum()
+    assert information(micro, np.zeros(len(micro), dtype=int)) == pytest.approx(plain, rel=2e-3)
+
+
+@pytest.mark.parametrize(("gap", "is_two"), [(0.0, False), (1.0, False), (6.0, True)])
+def test_two_clusters_are_likelier_than_one_only_where_there_are_two(gap, is_two):
+    rng = np.random.default_rng(2)
+    X = np.concatenate([rng.normal(at, 1, size=(1000, 2)) for at in ([0, 0], [gap, 0])])
+    micro = micro_clusters_of(X, 20)
+    halves = (micro.means[:, 0] > gap / 2).astype(int)
+    assert (information(micro, halves) < information(micro, np.zeros(len(micro), dtype=int))) is is_two
 
 
 def test_an_elongated_cluster_beside_a_round_one_is_found_by_its_shape():

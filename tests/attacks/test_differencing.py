@@ -189,8 +189,8 @@ def differences(answers):
 
 
 @pytest.mark.parametrize("name", ["waveform", "frogs", "digits"])
-def test_the_rounds_of_honest_runs_tell_no_row(name, capsys):
-    X = load(name)
+def test_the_rounds_of_honest_runs_tell_no_row(name, benchmark_set, capsys):
+    X = load(name, benchmark_set)
     tables = {f"s{at}": X[at::10][:700] for at in range(5)}
     aggregator = koncord.Consensus(n_rounds=3)
     columns = columns_of(X)
@@ -213,9 +213,9 @@ def test_the_rounds_of_honest_runs_tell_no_row(name, capsys):
     assert n_rows == 0
 
 
-def load(name):
+def load(name, benchmark_set):
     if name == "waveform":
         return waveform()[0]
     if name == "digits":
         return load_digits().data
-    return koncord.data.load("frog_genus").X
+    return benchmark_set("frogs", "X")[0]

@@ -149,7 +149,8 @@ def serial(federation):
 
     from cryptography import x509
 
-    context = ssl.create_default_context(cafile=str(federation.folder / "coordinator" / "ca.crt"))
+    context = ssl.create_default_context()  # whoever signed it: that is what changes
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(("localhost", federation.ports[0]), timeout=10) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as connection,

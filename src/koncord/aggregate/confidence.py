@@ -17,12 +17,7 @@ class ClusterConfidence:
     nearest: int | None  # which that is
     sites: int  # that reported a micro-cluster in it
     rows: int  # of these micro-clusters
-    stability: float | None  # share that comes back with half of the sites; None: not testable
-
-    @property
-    def is_testable(self) -> bool:
-        """Whether it can be looked for without one of its sites: not where a single one holds it."""
-        return self.stability is not None
+    stability: float | None  # share that comes back with half of the sites; None: not testable, one site holds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ AGGREGATORS = Registry(
         Offer(
             name="consensus",
             home="koncord.aggregate.consensus:Consensus",
-            summary="finds K: sites report fine micro-clusters, rounds of sums refine the centers",
+            summary="finds K: sites report micro-clusters, the server finds how many clusters they make",
         ),
         Offer(
             name="fedgem",

@@ -50,25 +50,27 @@ def bounds_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     n_top = min(int(1 / limit) + 1, len(X) - 1)  # no more rows can each make up more than the limit
     for column in range(X.shape[1]):
         squares = (X[:, column] - middle[column]) ** 2
-        largest = -np.sort(-np.partition(squares, len(X) - n_top)[len(X) - n_top :])
-        reach = most_square(squares.sum(), largest, limit)
+        ordered = np.partition(squares, len(X) - n_top)
+        largest = -np.sort(-ordered[len(X) - n_top :])
+        reach = most_square(ordered[: len(X) - n_top].sum(), largest, limit)
         if largest[0] > reach:
             low[column] = max(low[column], middle[column] - np.sqrt(reach))
             high[column] = min(high[column], middle[column] + np.sqrt(reach))
     return low, high
 
 
-def most_square(total: float, largest: FloatArray, limit: float) -> float:
+def most_square(others: float, largest: FloatArray, limit: float) -> float:
     """The largest s for which squares cut down to s make up no more than `limit` of their sum.
 
-    With the j largest cut down to s the sum is the rest + j s, so s = limit (rest + j s).
+    `others` is the sum of the squares that are not among the `largest`. With the j largest cut down to s the sum is
+    the rest + j s, so s = limit (rest + j s). The rest is summed, not what is left of a total: one far row would leave
+    nothing but rounding.
     """
-    rest = total
-    for j, square in enumerate(largest):
-        s = limit * max(rest, 0.0) / (1 - limit * j) if limit * j < 1 else 0.0
+    rests = others + np.cumsum(largest[::-1])[::-1]
+    for j, (square, rest) in enumerate(zip(largest, rests, strict=True)):
+        s = limit * rest / (1 - limit * j) if limit * j < 1 else 0.0
         if square <= s:
             return float(s)
-        rest -= square
     return 0.0
 
 

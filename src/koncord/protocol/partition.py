@@ -3,7 +3,7 @@
 An answer sorts the rows: by nearest center, by micro-cluster, by local cluster. Two answers, of one run or of many, can
 be subtracted. So a site keeps the partition that all its answers make together, and an answer may refine it only so
 that no cell has fewer than the floor's number of rows: rows leave a cell in groups of at least so many, the others go
-with the most. Every sum that was ever sent is then a sum of whole cells, and no linear combination of all of them
+with the nearest. Every sum that was ever sent is then a sum of whole cells, and no linear combination of all of them
 stands for fewer rows than the floor. (How the rows fall into cells depends on the rows; that is not covered.)
 
 A cell also keeps the p % rule (`koncord.protocol.dominance`): rows that would make a dominated cell stay where they
@@ -48,6 +48,7 @@ class Rows:
     has_rarer: BoolArray  # (n_rows, n_two_valued)
     values: FloatArray  # (2, n_two_valued) the more frequent value and the rarer one
     gaps: BoolArray  # (n_rows, n_features) values that are missing; in X the median of their column stands there
+    scales: FloatArray  # (n_features,) standard deviation of each column; 1 of one that is constant
 
     def is_dominated(self, rows: IntArray) -> bool:
         return is_dominated(self.X[rows][:, ~self.is_shared])
@@ -79,6 +80,7 @@ def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
 def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
     """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
     two_valued = np.flatnonzero(~np.isnan(pairs[0]))
+    deviations = moved.std(axis=0)
     return Rows(
         X=moved,
         is_shared=~is_magnitude(X, pairs),
@@ -86,6 +88,7 @@ def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
         has_rarer=X[:, two_valued] == pairs[1, two_valued],
         values=pairs[:, two_valued],
         gaps=np.isnan(X),
+        scales=np.where(deviations > 0, deviations, 1.0),
     )
 
 
@@ -125,7 +128,7 @@ def one_cell(rows: Rows) -> Cells:
 def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, Cells]:
     """The labels as they may be sent, and the cells that all answers make together after that.
 
-    Rows leave a cell in groups of at least `least` that no row dominates; the others go with the largest group.
+    Rows leave a cell in groups of at least `least` that no row dominates; the others go with the nearest such group.
     """
     allowed = labels.copy()
     of_row = cells.of_row.copy()
@@ -151,11 +154,21 @@ def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[Int
 
 
 def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> list[IntArray]:
-    """The groups of rows that may leave a cell, after what stays of it: the group `most` with all that may not."""
-    leaving = [
-        group for at, group in enumerate(groups) if at != most and len(group) >= least and not rows.is_dominated(group)
-    ]
-    leaving.sort(key=len, reverse=True)
+    """The groups of rows that may leave a cell, after what stays of it: the group `most`.
+
+    A group that may not be sent on its own goes with the one whose mean is nearest. A part begins with the rows whose
+    label it keeps.
+    """
+    alone = [at for at, group in enumerate(groups) if len(group) >= least and not rows.is_dominated(group)]
+    hosts = sorted({most, *alone})
+    parts = {at: [groups[at]] for at in hosts}
+    means = np.array([rows.X[group].mean(axis=0) for group in groups]) / rows.scales
+    for at in range(len(groups)):
+        if at not in parts:
+            squared = ((means[hosts] - means[at]) ** 2).sum(axis=1)
+            parts[hosts[int(squared.argmin())]].append(groups[at])
+    leaving = [np.concatenate(part) for at, part in parts.items() if at != most]
+    leaving = sorted((part for part in leaving if not rows.is_dominated(part)), key=len, reverse=True)
     whole = np.concatenate(groups)
     while True:
         staying = np.setdiff1d(whole, np.concatenate([whole[:0], *leaving]))

@@ -27,6 +27,8 @@ LARGEST_SEED = 2**128
 DIGITS = 3
 # By how much of a column's deviation what a site sends of its rows may differ from its moments.
 SLACK = 0.05
+# What sums of floats in another order may differ by, beside the size of the values.
+SAME = 1e-9
 # What a site tells of its privacy budget.
 BUDGET = ("epsilon", "delta", "bound", "center")
 WITH_BUDGET = "a site with a privacy budget"
@@ -563,15 +565,15 @@ def why_not_same_rows(described: tuple[int, FloatArray, FloatArray], moments: Mo
     Moments are rounded, and controlled rounding moves a few values of two-valued columns: there is some slack.
     """
     count, means, scatters = described
+    if not count:  # a site may have too few rows to describe any
+        return None
     if count != moments.count:
         return f"it is of {count} rows, the moments are of {moments.count}"
-    if not count:
-        return None
     order = order_of(moments.columns, prepare.columns)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = (moments.means[order] - prepare.means) / prepare.scales
         spread = moments.scatters[order] / prepare.scales**2
-        rounding = ROUNDING * np.abs(expected)
+        rounding = SAME * (1 + np.abs(expected) + np.abs(prepare.means) / prepare.scales)
         gaps = np.abs(means - expected) - (SLACK * np.sqrt(spread / count) + rounding)
         if not (gaps <= 0).all():
             return f"the mean of column {prepare.columns[int(gaps.argmax())]!r} is another"

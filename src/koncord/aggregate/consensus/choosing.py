@@ -16,7 +16,8 @@ statistic of Tibshirani, Walther and Hastie, 2001) is the second answer. Cluster
 this one only.
 
 The first answer is taken where its clusters are certain; else the second one, where it is finer and as good, or coarser
-and clearly better separated. With neither there is one cluster.
+and better separated or likelier as a mixture of Gaussians (the Bayesian information criterion). Certain clusters are
+cut into a few pieces only where the mixture is likelier for it, too. With neither answer there is one cluster.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_by, rescaled, taken
+from koncord.aggregate.consensus.mixture import information
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.cutting import groups_of
@@ -60,6 +62,9 @@ APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
 CERTAIN, WEIGHING = 0.8, 0.6
 # A clustering of less separation than this below another one is as separated.
 AS_SEPARATED = 0.05
+# Pieces a cluster, on average, up to which certain clusters must be likelier cut than whole: where a clustering is much
+# finer, the certain ones are groups of clusters.
+MOST_PIECES = 2.5
 # Depth of a valley in the density that must be there where the null model alone would say one cluster.
 LEAST_VALLEY = 0.3
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
@@ -141,6 +146,10 @@ class Look:
     def labels_of(self, candidate: Candidate) -> IntArray:
         one = np.zeros(len(self.micro), dtype=np.int64)
         return self.labels.get((candidate.hierarchy, candidate.n_clusters), one)
+
+    def is_likelier(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a mixture of Gaussians from the clusters of one is better than that from the other, by BIC."""
+        return information(self.micro, self.labels_of(one)) < information(self.micro, self.labels_of(other))
 
 
 def choose(
@@ -235,9 +244,14 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
         has_valley = look.shapes.deepest_valley(look.labels_of(standing)) >= LEAST_VALLEY
         return standing if is_certain and has_valley else ONE_CLUSTER
     if found.n_clusters <= standing.n_clusters:
-        return standing if is_certain or found.separation < standing.separation + AS_SEPARATED else found
+        if is_certain:
+            return standing
+        is_as_separated = standing.separation > found.separation - AS_SEPARATED
+        return standing if is_as_separated and look.is_likelier(standing, found) else found
     is_as_good = found.separation >= standing.separation - AS_SEPARATED and found.gap >= standing.gap
-    return found if is_as_good else standing
+    # Clusters that are certain are cut into a few pieces only where a mixture gains by it as well.
+    is_cut = is_certain and found.n_clusters <= MOST_PIECES * standing.n_clusters
+    return found if is_as_good and (not is_cut or look.is_likelier(found, standing)) else standing
 
 
 def column_scales(micro: MicroClusters, labels: IntArray) -> FloatArray:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.separation import ridged, shape_of
@@ -22,6 +23,8 @@ LEAST_VARIANCE, MOST_AXES = 0.05, 16
 COMMON_SHARE = 0.05
 # Steps of the fit, and the largest change of a share of a micro-cluster that ends them.
 MOST_STEPS, TOLERANCE = 30, 1e-4
+# Steps of a fit that is only compared with another one.
+INFORMATION_STEPS = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,10 +50,10 @@ def fit_gaussians(parts: Parts, labels: IntArray) -> tuple[Gaussians, FloatArray
         before, shares = shares, expected(parts, fitted, shares)
         if np.abs(shares - before).max() < TOLERANCE:
             break
-    has_rows = (shares * parts.counts[:, None]).sum(
-        axis=0
-    ) >= 1  # a cluster may lose all of its micro-clusters to others
-    shares = shares[:, has_rows] / shares[:, has_rows].sum(axis=1, keepdims=True)
+    # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
+    is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
+    kept = is_most | (parts.counts @ shares >= 1)
+    shares = shares[:, kept] / shares[:, kept].sum(axis=1, keepdims=True)
     return maximised(parts, shares), shares
 
 
@@ -104,6 +107,17 @@ def maximised(parts: Parts, shares: FloatArray) -> Gaussians:
 
 def expected(parts: Parts, fitted: Gaussians, shares: FloatArray) -> FloatArray:
     """Share (n, k) of each micro-cluster in each cluster, by the expected log density of one of its rows."""
+    joint = log_joint(parts, fitted, shares)
+    joint = np.exp(joint - joint.max(axis=1, keepdims=True))
+    found: FloatArray = joint / joint.sum(axis=1, keepdims=True)
+    return found
+
+
+def log_joint(parts: Parts, fitted: Gaussians, shares: FloatArray) -> FloatArray:
+    """Expected log density (n, k) of a row of each micro-cluster under each cluster, and of the cluster at its client.
+
+    How often a cluster is at a client is what the `shares` of the micro-clusters say.
+    """
     k = len(fitted.weights)
     own = np.zeros((int(parts.clients.max()) + 1, k))
     np.add.at(own, parts.clients, shares * parts.counts[:, None])
@@ -112,7 +126,22 @@ def expected(parts: Parts, fitted: Gaussians, shares: FloatArray) -> FloatArray:
     inverses = np.linalg.inv(fitted.covariances)
     inside = np.einsum("nij,kji->nk", parts.covariances, inverses)
     densities = fitted.whitening().log_peaks - 0.5 * (fitted.squared_distances(parts.full) + inside)
-    joint = densities + np.log(own)[parts.clients]
-    joint = np.exp(joint - joint.max(axis=1, keepdims=True))
-    found: FloatArray = joint / joint.sum(axis=1, keepdims=True)
+    found: FloatArray = densities + np.log(np.maximum(own, np.finfo(float).tiny))[parts.clients]
     return found
+
+
+def information(micro: MicroClusters, labels: IntArray) -> float:
+    """The Bayesian information criterion of the mixture that starts from the clusters `labels`; less is better.
+
+    Rows count, not micro-clusters; all are taken as of one client.
+    """
+    parts = parts_of([micro], np.ones(micro.means.shape[1]))
+    k, q = int(labels.max()) + 1, len(parts.axes)
+    shares = np.eye(k)[labels]
+    for _ in range(INFORMATION_STEPS):
+        fitted = maximised(parts, shares)
+        joint = log_joint(parts, fitted, shares)
+        likelihoods = logsumexp(joint, axis=1)
+        shares = np.exp(joint - likelihoods[:, None])
+    n_parameters = k - 1 + k * q + k * q * (q + 1) / 2
+    return float(n_parameters * np.log(parts.counts.sum()) - 2 * parts.counts @ likelihoods)

@@ -26,7 +26,7 @@ class NullTest:
     is_several: bool
     times_chance: float  # structure of the table, in multiples of what chance gives a Gaussian; can be infinite
     times_needed: float = TIMES_CHANCE  # more than this is several clusters
-    micro_rows: int  # least rows of a micro-cluster
+    micro_cluster_rows: int  # least rows of a micro-cluster
 
 
 def against_one_gaussian(X: FloatArray, random_state: int) -> NullTest:
@@ -39,11 +39,11 @@ def against_one_gaussian(X: FloatArray, random_state: int) -> NullTest:
     >>> against_one_gaussian(X, 0).is_several
     True
     """
-    micro_rows = int(np.clip(round(len(X) / MICRO_CLUSTERS_A_TABLE), 1, MICRO_ROWS))
+    micro_cluster_rows = int(np.clip(round(len(X) / MICRO_CLUSTERS_A_TABLE), 1, MICRO_ROWS))
     rule = Consensus()
     with one_thread():
         choice = choose(
-            micro_clusters_of(X, micro_rows),
+            micro_clusters_of(X, micro_cluster_rows),
             np.array([len(X)]),
             np.random.default_rng(random_state),
             max_clusters=rule.max_clusters,
@@ -52,5 +52,5 @@ def against_one_gaussian(X: FloatArray, random_state: int) -> NullTest:
     return NullTest(
         is_several=choice.is_structured,
         times_chance=choice.times_chance,
-        micro_rows=micro_rows,
+        micro_cluster_rows=micro_cluster_rows,
     )

@@ -17,7 +17,10 @@ from koncord.protocol.received import Received, read_record
 RECORD = "koncord"
 MESSAGE_TYPE, NAME_TYPE = "query.exchange", "query.name"
 NAME_WITHIN = 60.0  # seconds
-POLL = 0.5  # seconds; every look costs the SuperLink some hundredths of a second
+# Seconds between looks for replies, each of which costs the SuperLink some hundredths of a second: often at first, and
+# the longer nothing came, the more rarely.
+LOOKS = (0.15, 1.0)
+LOOKS_IN_ALL = 6  # about so many, in a time as long as it has waited already
 MOST_WORDS = 100  # characters
 GRACE = 5.0  # seconds a message outlives the time it is waited for
 
@@ -92,7 +95,8 @@ def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], b
     received: dict[str, Received] = {}
     refused: dict[str, str] = {}
     of_owners: dict[str, dict[str, str]] = {"waiting": {}, "declined": {}}
-    end = time.monotonic() + header["timeout"]
+    began = time.monotonic()
+    end = began + header["timeout"]
     while waiting and time.monotonic() < end:
         replies, unreadable = pulled(grid, waiting)
         refused |= {waiting.pop(message): "its reply could not be read." for message in unreadable}
@@ -117,7 +121,7 @@ def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], b
             else:
                 received[site] = answer
         if waiting:
-            time.sleep(POLL)
+            time.sleep(min(max((time.monotonic() - began) / LOOKS_IN_ALL, LOOKS[0]), LOOKS[1]))
     missing |= dict.fromkeys(waiting.values(), f"no answer in {header['timeout']:g} s")
     return as_frame(
         {

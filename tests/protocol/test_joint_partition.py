@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from koncord import Consensus, FedKMeans, KFed, KnownCounts
@@ -77,13 +77,13 @@ def test_without_the_rule_the_same_questions_tell_single_rows():
     assert fewest_rows_told(indicators(answers), 2) == 1
 
 
-def test_rows_leave_a_cell_in_groups_or_go_with_the_most():
+def test_rows_leave_a_cell_in_groups_or_go_with_the_nearest():
     rows = rows_of(np.arange(10.0)[:, None], 3)
     cells = one_cell(rows)
     labels, cells = refined(cells, np.array([0, 0, 0, 0, 0, 1, 1, 1, 2, 2]), rows, 3)
-    assert labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0]
-    labels, same = refined(cells, np.array([5, 5, 5, 6, 6, 6, 7, 7, 7, 7]), rows, 3)
-    assert labels.tolist() == [5, 5, 5, 5, 5, 7, 7, 7, 5, 5]  # 8 and 9 stay with the first five
+    assert labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]  # 8 and 9 are too few, and nearer to 5 to 7
+    labels, same = refined(cells, np.array([5, 5, 5, 6, 6, 7, 7, 7, 8, 8]), rows, 3)
+    assert labels.tolist() == [5, 5, 5, 5, 5, 7, 7, 7, 7, 7]  # neither 3 and 4 nor 8 and 9 leave their cells
     assert same is cells
 
 
@@ -195,6 +195,7 @@ def test_means_of_local_clusters_are_means_over_the_cells_of_one_partition(aggre
 
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, n=st.integers(20, 400), tail=st.floats(0, 4))
+@example(seed=462406, n=20, tail=1.192092896e-07)  # rows close together, and one far away
 def test_after_the_dominance_rule_no_row_makes_up_more_than_its_share_of_a_column(seed, n, tail):
     rng = np.random.default_rng(seed)
     X = np.exp(tail * rng.normal(size=(n, 2))) * rng.choice([-1, 1], size=(n, 2))
