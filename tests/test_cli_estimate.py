@@ -341,7 +341,7 @@ def test_a_missing_extra_is_named_before_the_work(visits, run, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "code", "line"),
     [
-        ("", 2, "say what to do: estimate"),
+        ("", 2, "say what to do: check, estimate"),
         ("reckon", 2, "invalid choice: 'reckon'"),
         ("estimate", 2, "required: FILE; see koncord estimate --help."),
         ("estimate visits.csv more", 2, "unrecognized arguments: more"),

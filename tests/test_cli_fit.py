@@ -161,11 +161,12 @@ def test_what_left_each_site_is_counted_message_by_message(sites, run):
     departures = json.loads(Path("run/run.json").read_text())["departures"]
     north = [departed for departed in departures if departed["site"] == "north"]
     # Phase 1 and the first round share an exchange.
-    assert [departed["exchange"] for departed in north] == [1, 2, *range(2, 14)]
-    kinds = ["Moments", "Prepared", *["Balls"] * 11, "Holdings"]
+    assert [departed["exchange"] for departed in north] == [1, 2, 3, *range(3, 15)]
+    kinds = ["Sketch", "Measured", "Prepared", *["Balls"] * 11, "Holdings"]
     assert [departed["message"] for departed in north] == kinds
-    # One count, three means and three scatters; the local k; two balls of three numbers and a radius; three times k.
-    assert [departed["numbers"] for departed in north] == [7, 1, *[8] * 11, 9]
+    # One count, values and ends of three columns and four blocks of each; values, means, scatters and fenced values of
+    # three columns; the local k; two balls of three numbers and a radius; three times k.
+    assert [departed["numbers"] for departed in north] == [19, 12, 1, *[8] * 11, 9]
     assert all(departed["n_bytes"] > 8 * departed["numbers"] for departed in north)
 
 

@@ -354,7 +354,7 @@ def table_of(
         may_lack=may_lack,
         decimal=args.decimal,
         na=args.na or (),
-        categories=getattr(args, "categories", None) or (),
+        categories=(args.categories or ()) if hasattr(args, "categories") else None,
         may_miss=may_miss,
         refuses=refuses,
     )

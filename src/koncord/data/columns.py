@@ -264,7 +264,9 @@ def as_number(cell: str, decimal: str) -> float:
 # --- words on what is refused ---
 
 
-def about_text(columns: Sequence[Column], what: str, places: Mapping[str, str], way_out: str) -> str:
+def about_text(
+    columns: Sequence[Column], what: str, places: Mapping[str, str], way_out: str, *, may_be_levels: bool
+) -> str:
     """The sentence that refuses columns of text: what each holds, and what can be done about it."""
     examples = [f"{column.name!r} ({places.get(column.name, 'text')})" for column in columns]
     stand_ins = {text for column in columns for text in odd_cells(column.levels)}
@@ -272,7 +274,7 @@ def about_text(columns: Sequence[Column], what: str, places: Mapping[str, str], 
     ways = []
     if len(stand_ins) == 1 and all(odd_cells(column.levels) for column in columns):
         ways.append(f"say that {next(iter(stand_ins))!r} is a missing value with {option('--na', stand_ins)}")
-    elif 0 < len(few) <= MOST_NAMED:
+    elif may_be_levels and 0 < len(few) <= MOST_NAMED:
         ways.append(
             f"use {'it as a category' if len(few) == 1 else 'them as categories'} with {option('--categories', few)}"
         )

@@ -104,7 +104,7 @@ class Reading:
     columns: Sequence[str] | None = None
     array: str | None = None
     notation: Notation = field(default_factory=Notation)
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] | None = ()  # None: there is no way to name any
     refuses: bool = True  # text that nobody named a category; else it is left out and kept in `Table.texts`
 
 
@@ -132,7 +132,7 @@ def read_table(
     may_lack: bool = False,
     decimal: str | None = None,
     na: Sequence[str] = (),
-    categories: Collection[str] = (),
+    categories: Collection[str] | None = (),
     may_miss: bool = False,
     refuses: bool = True,
 ) -> Table:
@@ -155,8 +155,9 @@ def read_table(
         What stands before the decimals, a point or a comma; None looks at the numbers.
     na : sequence of str, default ()
         What stands for a missing value, beside an empty cell, NA, N/A, NaN and null.
-    categories : collection of str, default ()
-        Columns whose values, numbers or text, are levels: X has their positions in `Table.levels`.
+    categories : collection of str or None, default ()
+        Columns whose values, numbers or text, are levels: X has their positions in `Table.levels`. None is no column,
+        and what is refused is not offered as one.
     may_miss : bool, default False
         Whether values may be missing; they are NaN.
     refuses : bool, default True
@@ -182,13 +183,13 @@ def read_table(
         columns=columns,
         array=array,
         notation=Notation(decimal=decimal, na=tuple(na)),
-        categories=tuple(categories),
+        categories=None if categories is None else tuple(categories),
         refuses=refuses,
     )
 
     def choose(names: Sequence[str]) -> Choice:
         if not may_lack:
-            check_categories(categories, names, path)
+            check_categories(categories or (), names, path)
         return choose_columns(names, columns, [name for name in drop if name in names] if may_lack else drop, path)
 
     content = read(path, choose, options)
@@ -542,11 +543,15 @@ def read_parquet(path: Path, choose: Choose, options: Reading) -> Content:
         schema = file.schema_arrow
         choice = choose(schema.names)
         names = list(choice.columns)
-        plain = [name for name in names if is_plain_number(schema.field(name).type) and name not in options.categories]
+        plain = [
+            name
+            for name in names
+            if is_plain_number(schema.field(name).type) and name not in (options.categories or ())
+        ]
         others = [name for name in names if name not in plain]
         rest = file.read(columns=others, use_threads=False) if others else None
         sources = {} if rest is None else {name: rest.column(name) for name in others}
-        by_name = {c.name: c for c in columns_in(sources, options.notation, options.categories, shown(path))}
+        by_name = {c.name: c for c in columns_in(sources, options.notation, options.categories or (), shown(path))}
         for name in plain:
             by_name[name] = Column(name=name, kind="numbers", is_integer=is_integer(schema.field(name).type))
         found = [by_name[name] for name in names]
@@ -594,7 +599,7 @@ def as_table_error(
 
 def content_of(sources: Mapping[str, Any], choice: Choice, options: Reading, what: str) -> Content:
     """The table that columns of Arrow make."""
-    found = columns_in(sources, options.notation, options.categories, what)
+    found = columns_in(sources, options.notation, options.categories or (), what)
     check_text(found, choice, options, what, {name: place_of(sources[name]) for name in sources})
     used = [column for column in found if column.kind in USED]
     X = np.empty((len(next(iter(sources.values()))), len(used)))
@@ -613,7 +618,7 @@ def check_text(
     ]
     if refused and options.refuses:
         way_out = way_around([column.name for column in refused], choice.columns)
-        raise TableError(about_text(refused, what, places, way_out))
+        raise TableError(about_text(refused, what, places, way_out, may_be_levels=options.categories is not None))
     if not any(column.kind in USED for column in columns) and options.refuses:
         raise TableError(
             f"{what} has no column of numbers: {joined([f'{c.name} ({WHY_LEFT_OUT[c.kind]})' for c in columns])}."
@@ -731,7 +736,7 @@ def numbers_of(
     X = np.ascontiguousarray(table, dtype=np.float64)
     found = [Column(name=name, kind="numbers", is_integer=table.dtype.kind in INTEGERS) for name in choice.columns]
     for at, name in enumerate(choice.columns):
-        if name in options.categories:
+        if name in (options.categories or ()):
             X = X.copy() if X is table else X
             X[:, at], levels = number_levels(X[:, at], options.notation)
             found[at] = Column(name=name, kind="category", levels=levels)

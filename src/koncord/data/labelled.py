@@ -45,7 +45,7 @@ def read_labelled(path: Path, label: str, drop: Sequence[str] = ()) -> LabelledT
         )
     if label in drop:
         raise TableArgumentError(f"{label!r} is the column of labels, so it cannot be dropped.")
-    read_table(path, drop=(label, *drop))  # refuses what a site could not use
+    read_table(path, drop=(label, *drop), categories=None)  # refuses what a site could not use
     if path.suffix.lower() in (".csv", ".tsv"):
         table, delimiter = read_text(path)
     else:

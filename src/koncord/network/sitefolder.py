@@ -266,7 +266,7 @@ def note_public(path: Path, private: str) -> None:
         write_atomic(path, "\n".join([*known, public, ""]).encode())
 
 
-def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]]) -> str:
+def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]] | None = None) -> str:
     whole = hashlib.sha256(json.dumps([columns, X.shape, *([dict(levels)] if levels else [])]).encode())
     whole.update(np.ascontiguousarray(X, dtype="<f8").tobytes())
     return whole.hexdigest()

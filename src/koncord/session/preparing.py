@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from koncord._progress import part
 from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.model.facts import Gaps, Prepared
 from koncord.prepare.columns import Columns
@@ -65,12 +66,14 @@ def opened(roster: Roster, asked: Preparation | None, *, standardize: bool, comm
     if asked is None:
         return by_moments(roster, standardize=standardize, common=common, notes=())
     sketches = roster.require(setup.Survey())
-    roster.open()
+    with part(0.0, 0.5, ""):
+        roster.open()
     private = sorted(site for site, sketch in sketches.items() if sketch.epsilon is not None)
     if private:
         check_no_categories(sketches)
         note = BESIDE_BUDGET.format(sites=", ".join(private))
-        return by_moments(roster, standardize=asked.standardize, common=common, notes=(note,))
+        with part(0.5, 1.0, ""):
+            return by_moments(roster, standardize=asked.standardize, common=common, notes=(note,))
     return by_sketches(roster, sketches, asked, common=common)
 
 
@@ -116,7 +119,8 @@ def by_sketches(roster: Roster, sketches: Mapping[str, setup.Sketch], asked: Pre
             f"No column of numbers is left: in {', '.join(draft.too_gappy)} more than half of the values are missing."
         )
     measured = roster.require(setup.measure_message(draft.plan, paired=draft.is_paired))
-    roster.open()
+    with part(0.5, 1.0, ""):
+        roster.open()
     found = {site: reply.measures() for site, reply in measured.items()}
     plan = final_plan(draft, found, asked)
     fenced = np.sum([each.fenced for each in found.values()], axis=0)
