@@ -31,10 +31,10 @@ def waveform_client(benchmark_set):
 
 def assert_same_components(fitted, X, components):
     assert [sorted(np.flatnonzero(fitted.labels_ == k)) for k in range(fitted.n_components_)] == [
-        sorted(rows) for rows in components
+        sorted(each.rows) for each in components
     ]
-    np.testing.assert_allclose(fitted.means_, [X[rows].mean(axis=0) for rows in components], atol=1e-9)
-    np.testing.assert_array_equal(fitted.counts_, [len(rows) for rows in components])
+    np.testing.assert_allclose(fitted.means_, [each.mean for each in components], atol=1e-9)
+    np.testing.assert_array_equal(fitted.counts_, [len(each.rows) for each in components])
 
 
 @pytest.mark.parametrize("covariance", ["spherical", "identity"])
@@ -52,7 +52,7 @@ def test_a_fit_equals_the_plain_algorithm(seed, covariance):
     assert fitted.n_split_components_ == n_split
     assert_same_components(fitted, X, components)
     np.testing.assert_allclose(
-        fitted.variances_, [max(X[rows].var(axis=0).mean(), 1e-6 * X.var(axis=0).mean()) for rows in components]
+        fitted.variances_, [max(each.variance, 1e-6 * X.var(axis=0).mean()) for each in components]
     )
 
 
@@ -96,7 +96,7 @@ def plain_choice(X, seed, grid):
             for merge_factor in grid["merge_factor"]:
                 config = {"min_mass": min_mass, "split_factor": split_factor, "merge_factor": merge_factor}
                 components, _ = plain_asm(fitted, **config)
-                means = np.array([fitted[rows].mean(axis=0) for rows in components])
+                means = np.array([each.mean for each in components])
                 labels = ((held[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
                 is_scored = 1 < len(np.unique(labels)) < len(held)
                 score = round(silhouette_score(held, labels), 12) if is_scored else -np.inf

@@ -22,8 +22,8 @@ from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.estimate.search import Candidate, best_of, n_held_out, split_rows
 from koncord.kernels.silhouette import HeldOut
-from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, components_of
-from koncord.types import Components, FloatArray, IntArray
+from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, mixture_of
+from koncord.types import FloatArray, IntArray, Mixture
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
 GRID: Mapping[str, tuple[float, ...]] = {
@@ -67,15 +67,17 @@ class ASM(SphericalMixtureMixin):
     n_components_ : int
         Number of components, k.
     means_ : ndarray of shape (k, d)
-        Means of the components.
+        Means of the components: those that EM fitted, and the size-weighted mean where components were merged. Phase 2
+        is handed these.
     variances_ : ndarray of shape (k,)
-        Their variances.
+        Their variances: those that EM fitted, and that of the pooled rows where components were merged.
     counts_ : ndarray of shape (k,)
-        Their rows.
+        Rows with each label.
     weights_ : ndarray of shape (k,)
         Their shares of the rows.
     labels_ : ndarray of int
-        Component of every training row; ``counts_`` and ``means_`` are those of these rows.
+        Component of every training row: at each split a row went with the half that was more responsible for it. The
+        mean of the rows with a label is near ``means_``, not equal to it.
     n_split_components_ : int
         Components before merging.
     config_ : dict
@@ -152,17 +154,17 @@ class ASM(SphericalMixtureMixin):
                 config, self.best_score_ = {name: values[0] for name, values in grid.items()}, float("nan")
             with part(0.8 if is_open else 0.0, 1.0, "fitting all rows"):
                 (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
-                components, group = merge(components_of(leaves), config["merge_factor"])
+                mixture, group = merge(mixture_of(leaves), config["merge_factor"])
         report(1.0)
         self.config_ = config
         self.extra_masses_ = extra
         self.results_ = tuple(results)
         self.n_split_components_ = len(leaves)
-        self.n_components_ = len(components)
-        self.means_ = components.means
-        self.counts_ = components.counts
-        self.weights_ = components.counts / len(X)
-        self.variances_ = floored(components)
+        self.n_components_ = len(mixture)
+        self.means_ = mixture.means
+        self.counts_ = mixture.rows.counts
+        self.weights_ = mixture.rows.counts / len(X)
+        self.variances_ = floored(mixture)
         self.labels_ = np.empty(len(X), dtype=np.int64)
         for leaf, component in zip(leaves, group, strict=True):
             self.labels_[leaf.rows] = component
@@ -251,8 +253,8 @@ def score_grid(
             by_factor = seen.setdefault(tuple(map(id, leaves)), {})
             for merge_factor in grid["merge_factor"]:
                 if merge_factor not in by_factor:
-                    components, _ = merge(components_of(leaves), merge_factor)
-                    by_factor[merge_factor] = len(components), held_out.score_nearest(components.means)
+                    mixture, _ = merge(mixture_of(leaves), merge_factor)
+                    by_factor[merge_factor] = len(mixture), held_out.score_nearest(mixture.means)
                 scored[min_mass, split_factor, merge_factor] = by_factor[merge_factor]
     return [
         Candidate(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
@@ -260,10 +262,11 @@ def score_grid(
     ]
 
 
-def floored(components: Components) -> FloatArray:
+def floored(mixture: Mixture) -> FloatArray:
     """Variances for densities: a component of identical rows gets a share of the table's own, never 0."""
-    total = components.counts.sum()
-    mean = components.counts @ components.means / total
-    spread = components.scatters.sum() + components.counts @ ((components.means - mean) ** 2).sum(axis=1)
-    overall = spread / (total * components.means.shape[1])
-    return np.maximum(components.variances, VARIANCE_FLOOR * overall if overall > SMALLEST_VARIANCE else 1.0)
+    rows = mixture.rows
+    total = rows.counts.sum()
+    mean = rows.counts @ rows.means / total
+    spread = rows.scatters.sum() + rows.counts @ ((rows.means - mean) ** 2).sum(axis=1)
+    overall = spread / (total * rows.means.shape[1])
+    return np.maximum(mixture.variances, VARIANCE_FLOOR * overall if overall > SMALLEST_VARIANCE else 1.0)
