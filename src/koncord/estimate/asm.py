@@ -7,7 +7,7 @@ components that overlap. Hyperparameters left open are chosen on held-out rows o
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from numbers import Real
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.estimate.search import Candidate, best_of, n_held_out, split_rows
 from koncord.kernels.silhouette import HeldOut
-from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, mixture_of
+from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, Node, SplitForest, mixture_of
 from koncord.types import FloatArray, IntArray, Mixture
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
@@ -94,7 +94,9 @@ class ASM(SphericalMixtureMixin):
     `split_factor`, `min_mass` and `merge_factor` take a number, which fixes them, a sequence of numbers to choose
     from, or None: chosen from the paper's grid (120 combinations). The choice fits every combination on 80 % of the
     rows, keeps the one with the largest silhouette of the other 20 % (ties: fewer components, then grid order), and
-    fits it again on all rows. At most 3,000 held-out rows, drawn by the same seed, enter the silhouette.
+    fits it again on all rows. At most 3,000 held-out rows, drawn by the same seed, enter the silhouette. With
+    ``min_mass=None``, a tied combination that finds another number of components on all rows is passed over for the
+    first that does not; with masses given, the choice is the paper's to the letter.
 
     The smallest minimum mass of the paper's grid is 20, so a table of fewer than 75 rows could not be split into three
     components. With ``min_mass=None``, such a table is also tried with a third, a sixth, a twelfth and a twenty-fourth
@@ -148,15 +150,15 @@ class ASM(SphericalMixtureMixin):
                 fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
                 results = score_grid(grow, fit_rows, HeldOut(X, held_rows), grid, max_components)
                 results = [each for each in results if each.params["min_mass"] not in extra or is_clear(each)]
-                best = best_of(results)
-                config, self.best_score_ = dict(best.params), best.score
+                tied = tied_with_best(results) if self.min_mass is None else [best_of(results)]
             else:
-                config, self.best_score_ = {name: values[0] for name, values in grid.items()}, float("nan")
+                config = {name: values[0] for name, values in grid.items()}
+                tied = [Candidate(params=config, n_components=0, score=float("nan"))]
             with part(0.8 if is_open else 0.0, 1.0, "fitting all rows"):
-                (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
-                mixture, group = merge(mixture_of(leaves), config["merge_factor"])
+                best, leaves, mixture, group = first_that_holds(grow, tied, max_components)
         report(1.0)
-        self.config_ = config
+        self.config_ = dict(best.params)
+        self.best_score_ = best.score
         self.extra_masses_ = extra
         self.results_ = tuple(results)
         self.n_split_components_ = len(leaves)
@@ -260,6 +262,34 @@ def score_grid(
         Candidate(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
         for values in product(*grid.values())
     ]
+
+
+def tied_with_best(results: Sequence[Candidate]) -> list[Candidate]:
+    """The best candidate and those after it in grid order that are as good and find as many components."""
+    best = best_of(results)
+    same = [each for each in results if (each.score, each.n_components) == (best.score, best.n_components)]
+    return same or [best]
+
+
+def first_that_holds(
+    grow: Callable[..., SplitForest], tied: Sequence[Candidate], max_components: int
+) -> tuple[Candidate, list[Node], Mixture, IntArray]:
+    """Fit all rows with the first candidate that finds as many components there as it did before; else with the first.
+
+    Held-out rows cannot tell tied candidates apart. All rows can: one that merged its spurious halves by a hair on
+    the fitted rows finds more of them here.
+    """
+    fits = (fit_all(grow, candidate, max_components) for candidate in tied)
+    first = next(fits)
+    return next((fit for fit in chain([first], fits) if len(fit[2]) == fit[0].n_components), first)
+
+
+def fit_all(
+    grow: Callable[..., SplitForest], candidate: Candidate, max_components: int
+) -> tuple[Candidate, list[Node], Mixture, IntArray]:
+    config = candidate.params
+    (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
+    return candidate, leaves, *merge(mixture_of(leaves), config["merge_factor"])
 
 
 def floored(mixture: Mixture) -> FloatArray:
