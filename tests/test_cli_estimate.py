@@ -60,7 +60,8 @@ def test_json_holds_what_the_estimator_found(visits, result):
     assert found["means"] == asm.means_.tolist()
     assert found["variances"] == asm.variances_.tolist()
     assert (found["mean"], found["scale"]) == (mean.tolist(), scale.tolist())
-    assert np.allclose(sorted(found["means_original"]), [visits[at : at + 100].mean(axis=0) for at in (0, 100, 200)])
+    row_means = [visits[at : at + 100].mean(axis=0) for at in (0, 100, 200)]
+    assert np.allclose(sorted(found["means_original"]), row_means, rtol=1e-3)  # of the fit, where nothing was merged
     members = [Z[asm.labels_ == number] for number in range(3)]
     assert found["anisotropies"] == [koncord.theory.anisotropy(rows) for rows in members]
     critical = [koncord.theory.critical_size(2, r) for r in found["anisotropies"]]
