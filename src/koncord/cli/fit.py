@@ -14,12 +14,14 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
+    add_local_counts_option,
     add_privacy_options,
     add_site_options,
     add_support_option,
     add_table_options,
     aggregator_of,
     asked,
+    asks_local_counts,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
 NAME = "fit"
 SUMMARY = "clusters over several sites, one file each, with no counts and no pooled rows"
 DESCRIPTION = """\
-Find the clusters of several sites as if each kept its rows: every file is a site, every site counts its own
-components, and only what a federation may send is exchanged. What was exchanged is on the page it writes.
+Find the clusters of several sites as if each kept its rows: every file is a site, and only what a federation may send
+is exchanged. What was exchanged is on the page it writes. Sites count their own components first where the aggregator
+needs it, and with --local-counts.
 
 A file is CSV, TSV, Parquet, NPY or NPZ; columns are matched by name. The name of a site is that of its file without
 folder and extension.
@@ -61,6 +64,7 @@ RECORDED = (
     "common_columns",
     "array",
     "max_components",
+    "local_counts",
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
 )
@@ -81,6 +85,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
     add_common_option(add_table_options(parser))
     add_estimator_options(parser)
+    add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
     add_site_options(parser)
@@ -135,6 +140,7 @@ def run(args: argparse.Namespace) -> None:
                 site_policy=policy,
                 server_policy=ServerPolicy(min_support=args.min_support),
                 common_columns=args.common_columns,
+                local_counts=asks_local_counts(args),
                 estimator_name=args.estimator,
                 started=started,
                 options=asked(args, RECORDED, unless=GUARDS),

@@ -14,6 +14,7 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
+    add_local_counts_option,
     add_support_option,
     aggregator_of,
     asked,
@@ -60,7 +61,7 @@ examples:
 SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
 LOOK_EVERY = 1.0
 # What owners are shown; runs begun before they were have none of it.
-STATED = ("by", "purpose", "columns")
+STATED = ("by", "purpose", "columns", "local_counts")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -74,6 +75,7 @@ METHOD = (
     "standardize",
     "min_support",
     "common_columns",
+    "local_counts",
     "by",
     "purpose",
     "columns",
@@ -150,6 +152,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_common_option(parser)
     add_estimator_options(parser)
+    add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
     group = parser.add_argument_group("output")
@@ -408,6 +411,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 standardize=args.standardize,
                 server_policy=policy,
                 common_columns=args.common_columns,
+                local_counts=bool(args.local_counts),
                 **recorded(args, settings),
             )
         except (KoncordError, ValueError, TypeError, ArithmeticError) as error:

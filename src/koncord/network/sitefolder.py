@@ -556,7 +556,7 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         means=site.prepared.means,
         scales=site.prepared.scales,
         sites=(site.name,),
-        local_counts=(0 if site.estimate is None else site.estimate.n_components,),
+        local_counts=() if site.estimate is None else (site.estimate.n_components,),
         gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )

@@ -66,19 +66,20 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Server to client: the scale to use and the seed of the run; estimate your local k on it."""
+    """Server to client: the scale to use and the seed of the run; if it asks for it, estimate your local k on it."""
 
     seed: Annotated[int, Number(least=0, most=LARGEST_SEED)]
     columns: Annotated[tuple[str, ...], Names("n_features")]  # in the order of the means
     means: Annotated[FloatArray, Array("n_features")]  # to subtract
     scales: Annotated[FloatArray, Array("n_features", least=SMALLEST_FLOAT)]  # to divide by
+    asks_local_k: bool = True  # whether to run phase 1 and tell its local k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Client to server: phase 1 is done, with this local k."""
+    """Client to server: ready, with this local k of phase 1; None where it was not asked for."""
 
-    local_k: Annotated[int, Number(least=0, size="local_k")]
+    local_k: Annotated[int | None, Number(least=0, size="local_k")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

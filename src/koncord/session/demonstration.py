@@ -48,6 +48,7 @@ def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
             seed=shown.seed,
             standardize=True,
             site_policy=SitePolicy(),
+            local_counts=True,
             estimator_name="asm",
             files=files,
         )
