@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,9 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
+import koncord
 from koncord import ASM, Consensus, FederatedClustering, FedGEM, KFed, KnownCounts, KoncordError
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.protocol.setup import common_scale, describe, order_of
 from koncord.report.page import page
 
@@ -347,3 +351,35 @@ def test_a_notebook_shows_the_clusters_the_sites_and_the_sizes():
     assert "K = 2: 2 clusters over 2 sites" in federation._repr_mimebundle_(include=None)["text/html"]
     with config_context(display="text"):
         assert federation._repr_mimebundle_().keys() == {"text/plain"}
+
+
+def test_local_counts_are_computed_when_they_are_read_and_saved_objects_hold_no_rows(monkeypatch):
+    calls = []
+    fit = koncord.ASM.fit
+    monkeypatch.setattr(koncord.ASM, "fit", lambda self, X, y=None: calls.append(len(X)) or fit(self, X))
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(m, 1, (80, 3)) for m in (0, 9)])
+    tables = {"a": rows, "b": rows + 0.25}
+    lazy = koncord.FederatedClustering(random_state=0).fit(tables)
+    assert (calls, lazy.model_.local_counts) == ([], ())
+    assert "local k" not in lazy._repr_html_()
+    saved = pickle.dumps(lazy)
+    assert rows[7].tobytes() not in saved
+    with pytest.raises(AttributeError, match="FederatedClustering\\(local_counts=True\\)"):
+        _ = pickle.loads(saved).local_counts_
+    eager = koncord.FederatedClustering(random_state=0, local_counts=True).fit(tables)
+    assert len(calls) == 2
+    assert lazy.local_counts_ == eager.local_counts_ == list(eager.model_.local_counts) == [2, 2]
+    assert lazy.local_counts_ == [2, 2]
+    assert len(calls) == 4
+    assert "local k" in lazy._repr_html_()
+    assert pickle.loads(pickle.dumps(lazy)).local_counts_ == [2, 2]
+    np.testing.assert_array_equal(lazy.model_.centers, eager.model_.centers)
+    assert all(map(np.array_equal, lazy.labels_, eager.labels_))
+    lazy.forget("a").add("c", rows)
+    assert lazy.local_counts_ == [2, 2]
+
+
+def test_an_aggregator_needs_local_counts_if_what_it_sends_has_their_size():
+    needs = {name: aggregator_named(name).needs_local_counts for name in AGGREGATORS.own}
+    assert {name for name, does in needs.items() if does} == {"fedgem", "kfed", "spahm"}

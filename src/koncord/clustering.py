@@ -10,12 +10,13 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
+from koncord._threads import one_thread
 from koncord._validation import check_count
 from koncord._words import counted
 from koncord.aggregate.base import check_is_aggregator
@@ -78,6 +79,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
+    local_counts : bool, default False
+        Have every site run phase 1 and tell its local k also where the aggregator does without them, as `Consensus`
+        does, so that the model and the report have them.
 
     Attributes
     ----------
@@ -86,7 +90,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     cluster_centers_ : array (n_clusters, n_features)
         The centers, in the units of the tables.
     local_counts_ : list of int
-        The local k of each site, in the order given.
+        The local k of each site, in the order given. Where the fit did without, phase 1 runs when this is first read;
+        a copy or a pickle of the fitted object, which holds no rows, cannot do that.
     labels_ : list of array (n_samples,)
         The global cluster of each row, for each site in the order given; a pandas Series with the index of the frame
         where the table was one.
@@ -131,6 +136,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
         common_columns: bool = False,
+        local_counts: bool = False,
     ) -> None:
         self.estimator = estimator
         self.aggregator = aggregator
@@ -144,6 +150,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.min_support = min_support
         self.privacy = privacy
         self.common_columns = common_columns
+        self.local_counts = local_counts
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
         """Find the clusters of all sites together.
@@ -193,6 +200,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             site_policy=policy,
             server_policy=ServerPolicy(min_support=min_support),
             common_columns=self.common_columns,
+            local_counts=self.local_counts,
             files="in memory",
             labels_in_memory=True,
         )
@@ -207,9 +215,31 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.labels_ = [
             indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
         ]
-        told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
+        told = dict(zip(self.model_.sites, self.model_.local_counts or (None,) * len(link.sites), strict=False))
+        self._counts = {name: own_count(link.sites[name], told) for name in tables}
+        self._uncounted = {name: link.sites[name] for name, count in self._counts.items() if count is None}
         return self
+
+    @property
+    def local_counts_(self) -> list[int]:
+        """The local k of each site, in the order given; phase 1 runs now at sites where it has not."""
+        check_is_fitted(self)
+        with one_thread():
+            for name, site in list(self._uncounted.items()):
+                self._counts[name] = site.phase1().n_components
+                del self._uncounted[name]
+        known = [self._counts[name] for name in self.sites_]
+        if None in known:
+            raise AttributeError(
+                "'local_counts_' is not in a copy of a FederatedClustering that was fitted without them; fit with "
+                "FederatedClustering(local_counts=True), or read them before it is copied or saved."
+            )
+        return [count for count in known if count is not None]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the sites: a saved object must not carry their rows."""
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_uncounted": {}} if "_uncounted" in state else state
 
     def _take(self, result: RunResult) -> None:
         """Have the attributes that follow from the result of a run."""
@@ -241,7 +271,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         at = self.sites_.index(site) if site in self.sites_ else None
         self._take(growing.without(self.result_, site))
         if at is not None:
-            del self.sites_[at], self.local_counts_[at]
+            del self.sites_[at], self._counts[site]
+            self._uncounted.pop(site, None)
         if hasattr(self, "labels_"):
             del self.labels_
         return self
@@ -281,7 +312,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         )
         self._take(growing.with_late(self.result_, link, file="in memory"))
         self.sites_.append(site)
-        self.local_counts_.append(own_count(link.sites[site], {}))
+        self._counts[site] = own_count(link.sites[site], {})
+        if self._counts[site] is None:
+            self._uncounted[site] = link.sites[site]
         if hasattr(self, "labels_"):
             del self.labels_
         return self
@@ -345,7 +378,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 
     def _repr_html_(self) -> str:
         """For a notebook: the parameters and, once fitted, k, the sites and the sizes of the clusters."""
-        parameters: str = estimator_html_repr(self)
+        parameters: str = estimator_html_repr(clone(self))  # of a fitted one it reads all attributes: phase 1 would run
         return f"{fitted_html(self)}{parameters}" if hasattr(self, "model_") else parameters
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
@@ -353,9 +386,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         return {**shown, "text/html": self._repr_html_()} if get_config()["display"] == "diagram" else shown
 
 
-def own_count(site: Site, sent: Mapping[str, int]) -> int:
-    """The local k that a site found, sent or not; 0 of a site that was set aside before it looked."""
-    return sent.get(site.name, 0) if site.estimate is None else site.estimate.n_components
+def own_count(site: Site, sent: Mapping[str, int | None]) -> int | None:
+    """The local k that a site found, sent or not; None of one that did not look, 0 of one set aside before it could."""
+    if site.estimate is not None:
+        return site.estimate.n_components
+    return sent.get(site.name, 0) if site.private is not None or site.prepared is None else None
 
 
 def warn_of_units(tables: Sequence[FloatArray], columns: Sequence[str]) -> None:
@@ -448,12 +483,20 @@ def fitted_html(fitted: FederatedClustering) -> str:
     """K, the sites and the sizes of the clusters as a small table."""
     k = fitted.n_clusters_
     sizes = np.array([np.bincount(labels, minlength=k) for labels in fitted.labels_])
-    heads = ["site", "rows", "local k", *(f"cluster {at}" for at in range(k) if k <= MOST_SHOWN)]
-    lines = [
-        [escape(site), rows.sum(), count, *(rows if k <= MOST_SHOWN else ())]
-        for site, rows, count in zip(fitted.sites_, sizes, fitted.local_counts_, strict=True)
+    counts = [fitted._counts[name] for name in fitted.sites_]
+    heads = [
+        "site",
+        "rows",
+        *(["local k"] if None not in counts else []),
+        *(f"cluster {at}" for at in range(k) if k <= MOST_SHOWN),
     ]
-    lines.append(["all", sizes.sum(), "", *(sizes.sum(axis=0) if k <= MOST_SHOWN else ())])
+    lines = [
+        [escape(site), rows.sum(), *([count] if None not in counts else []), *(rows if k <= MOST_SHOWN else ())]
+        for site, rows, count in zip(fitted.sites_, sizes, counts, strict=True)
+    ]
+    lines.append(
+        ["all", sizes.sum(), *([""] if None not in counts else []), *(sizes.sum(axis=0) if k <= MOST_SHOWN else ())]
+    )
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in line)}</tr>" for line in lines)
     caption = f"K = {k}: {counted(k, 'cluster')} over {counted(len(fitted.sites_), 'site')}"

@@ -57,7 +57,7 @@ CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
 
 def local(X, min_report=1):
     estimate = LocalEstimate(n_components=1, means=X[:1])
-    return Local(X=X, estimate=estimate, stream=(0, 0, 0), min_report=min_report)
+    return Local(X=X, phase1=lambda: estimate, stream=(0, 0, 0), min_report=min_report)
 
 
 def clusters(held, n_each=60, seed=0, centers=CENTERS):

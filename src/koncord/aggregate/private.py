@@ -143,7 +143,7 @@ class PrivateClient:
             self.prepared = message
         elif pack(self.prepared) != pack(message):
             raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
-        return setup.Prepared(local_k=len(self._cells()))
+        return setup.Prepared(local_k=len(self._cells()) if message.asks_local_k else None)
 
     def _rescale(self, message: setup.Prepare) -> None:
         """Take the columns in the agreed order and scale, and the ball where noise says that the rows lie."""

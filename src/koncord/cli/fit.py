@@ -16,6 +16,7 @@ from koncord.cli.options import (
     add_common_option,
     add_convert_option,
     add_estimator_options,
+    add_local_counts_option,
     add_preparation_options,
     add_privacy_options,
     add_site_options,
@@ -23,6 +24,7 @@ from koncord.cli.options import (
     add_table_options,
     aggregator_of,
     asked,
+    asks_local_counts,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
@@ -43,8 +45,9 @@ if TYPE_CHECKING:
 NAME = "fit"
 SUMMARY = "clusters over several sites, one file each, with no counts and no pooled rows"
 DESCRIPTION = """\
-Find the clusters of several sites as if each kept its rows: every file is a site, every site counts its own
-components, and only what a federation may send is exchanged. What was exchanged is on the page it writes.
+Find the clusters of several sites as if each kept its rows: every file is a site, and only what a federation may send
+is exchanged. What was exchanged is on the page it writes. Sites count their own components first where the aggregator
+needs it, and with --local-counts.
 
 A file is CSV, TSV, Parquet, Excel, NPY or NPZ; columns are matched by name. The name of a site is that of its file
 without folder and extension.
@@ -74,6 +77,7 @@ RECORDED = (
     "no_log",
     "no_fence",
     "max_components",
+    "local_counts",
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
 )
@@ -102,6 +106,7 @@ def add_parser(subparsers: Any) -> None:
     add_convert_option(tables)
     add_preparation_options(parser)
     add_estimator_options(parser)
+    add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
     add_site_options(parser)
@@ -160,6 +165,7 @@ def run(args: argparse.Namespace) -> None:
                 server_policy=ServerPolicy(min_support=args.min_support),
                 common_columns=args.common_columns,
                 preparation=preparation_of(args) if policy.budget is None else None,
+                local_counts=asks_local_counts(args),
                 estimator_name=args.estimator,
                 started=started,
                 options=asked(args, RECORDED, unless=GUARDS),

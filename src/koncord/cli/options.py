@@ -230,6 +230,19 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_local_counts_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--local-counts",
+        action=argparse.BooleanOptionalAction,
+        help="have every site count its own components also where the aggregator does without (default: with --json)",
+    )
+
+
+def asks_local_counts(args: argparse.Namespace) -> bool:
+    """Whether sites are to count their components: as was asked, else where a program reads the counts."""
+    return bool(args.json if args.local_counts is None else args.local_counts)
+
+
 def summaries(registry: Registry) -> str:
     """What koncord offers, one a line; the metadata of installed packages is read when their names are needed."""
     width = max(map(len, registry.own))

@@ -14,6 +14,7 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
+    add_local_counts_option,
     add_preparation_options,
     add_standardize_option,
     add_support_option,
@@ -65,7 +66,7 @@ SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
 LOOK_EVERY = 1.0
 PREPARED = ("log", "no_log", "no_fence")
 # What owners are shown; runs begun before they were have none of it.
-STATED = ("by", "purpose", "columns")
+STATED = ("by", "purpose", "columns", "local_counts")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -83,6 +84,7 @@ METHOD = (
     "missing",
     "min_support",
     "common_columns",
+    "local_counts",
     "by",
     "purpose",
     "columns",
@@ -156,6 +158,7 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(standardize=True)
     add_common_option(parser)
     add_estimator_options(parser)
+    add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
     group = parser.add_argument_group("output")
@@ -415,6 +418,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
                 server_policy=policy,
                 common_columns=args.common_columns,
                 preparation=preparation_of(args),
+                local_counts=bool(args.local_counts),
                 **recorded(args, settings),
             )
         except (KoncordError, ValueError, TypeError, ArithmeticError) as error:

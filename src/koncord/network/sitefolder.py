@@ -564,7 +564,7 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         scales=plan.feature_scales,
         plan=plan,
         sites=(site.name,),
-        local_counts=(0 if site.estimate is None else site.estimate.n_components,),
+        local_counts=() if site.estimate is None else (site.estimate.n_components,),
         gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )

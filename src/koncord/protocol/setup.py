@@ -198,7 +198,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Server to client: the plan for the columns and the seed of the run; estimate your local k on it."""
+    """Server to client: the plan for the columns and the seed of the run; if it asks, estimate your local k on it."""
 
     seed: Annotated[int, Number(least=0, most=LARGEST_SEED)]
     columns: Annotated[tuple[str, ...], Names("n_columns")]  # of numbers, in the order of the means
@@ -215,6 +215,7 @@ class Prepare:
     levels: Annotated[tuple[str, ...] | None, Names("n_levels")] = None  # as in `Sketch`
     shares: Annotated[FloatArray | None, Array("n_levels", least=0, most=1)] = None
     offsets: Annotated[FloatArray | None, Array("n_columns")] = None  # of this client, on the scale
+    asks_local_k: bool = True  # whether to run phase 1 and tell its local k
 
     def __post_init__(self) -> None:
         if self.covariances is not None and not is_covariance(self.covariances):
@@ -297,9 +298,9 @@ def is_covariance(matrix: FloatArray) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Client to server: phase 1 is done, with this local k."""
+    """Client to server: ready, with this local k of phase 1; None where it was not asked for."""
 
-    local_k: Annotated[int, Number(least=0, size="local_k")]
+    local_k: Annotated[int | None, Number(least=0, size="local_k")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,7 +481,7 @@ def measure_message(draft: Plan, *, paired: bool) -> Measure:
     return Measure(**parts, paired=paired)
 
 
-def prepare_message(seed: int, plan: Plan, offsets: FloatArray | None = None) -> Prepare:
+def prepare_message(seed: int, plan: Plan, offsets: FloatArray | None = None, *, asks_local_k: bool = True) -> Prepare:
     """The plan as clients get it."""
     levels = [f"{at}:{level}" for at, own in enumerate(plan.levels) for level in own]
     return Prepare(
@@ -496,6 +497,7 @@ def prepare_message(seed: int, plan: Plan, offsets: FloatArray | None = None) ->
         levels=tuple(levels) or None,
         shares=np.concatenate(plan.shares) if plan.shares else None,
         offsets=offsets,
+        asks_local_k=asks_local_k,
     )
 
 

@@ -56,6 +56,7 @@ class Reports:
     seed: int
     min_report: int | None
     min_support: int
+    local_counts: bool = True  # whether the sites were asked for them
     replies: Mapping[str, Replies]  # by site
 
     @property
@@ -96,6 +97,7 @@ class Reports:
             "settings": dict(self.settings),
             "seed": self.seed,
             "min_report": self.min_report,
+            "local_counts": self.local_counts,
             "min_support": self.min_support,
         }
         data = save(arrays, metadata={"koncord": json.dumps(header)})
@@ -130,7 +132,7 @@ class Reports:
                 name: header[name]
                 for name in ("aggregator", "parameters", "method", "settings", "seed", "min_report", "min_support")
             }
-            return cls(agreement=agreed, replies=replies, **own)
+            return cls(agreement=agreed, replies=replies, local_counts=header.get("local_counts", True), **own)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError) as error:
             raise KoncordError(f"'{path}' does not hold the reports of a koncord run.") from error
 

@@ -232,7 +232,8 @@ class SiteMemory:
             self.site.resume_private(unpack(blobs["known"], (Known,))[0], prepared)
         elif prepared is not None:
             state = unpack(blobs["state"], state_kinds(aggregator))[0] if "state" in blobs else None
-            self.site.resume(prepared, unpack(blobs["estimate"], (LocalEstimate,))[0], state)
+            found = unpack(blobs["estimate"], (LocalEstimate,))[0] if "estimate" in blobs else None
+            self.site.resume(prepared, found, state)
 
 
 def budget_of(site: Site) -> dict[str, Any]:

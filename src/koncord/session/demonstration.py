@@ -50,6 +50,7 @@ def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
             standardize=True,
             preparation=Preparation(),
             site_policy=SitePolicy(),
+            local_counts=True,
             estimator_name="asm",
             files=files,
         )

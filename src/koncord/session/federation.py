@@ -58,6 +58,7 @@ def run(
     server_policy: ServerPolicy | None = None,
     common_columns: bool = False,
     preparation: Preparation | None = None,
+    local_counts: bool = False,
     estimator_name: str | None = None,
     started: datetime | None = None,
     options: Mapping[str, Any] | None = None,
@@ -88,6 +89,8 @@ def run(
         Use the columns that all sites have and leave out the others.
     preparation : Preparation or None, default None
         What is done with columns before phase 1; it takes the place of `standardize`. None is nothing but one scale.
+    local_counts : bool, default False
+        Have every site run phase 1 and tell its local k also where the aggregator does without them.
     estimator_name : str, default None
         The estimator's name in a sentence; None takes the name of its class.
     started : datetime or None, default None
@@ -119,6 +122,8 @@ def run(
             min_support=(server_policy or ServerPolicy()).min_support,
             common_columns=common_columns,
             preparation=preparation,
+            # With a budget a site looks for cells in any case, and tells how many there are.
+            local_counts=local_counts or (site_policy is not None and site_policy.budget is not None),
             agreement=agreement,
         )
     record = RunRecord.of_run(
@@ -162,6 +167,7 @@ def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> 
         seed=model.seed or 0,
         min_report=model.session.min_report,
         min_support=model.session.min_support,
+        local_counts=bool(model.local_counts),
         replies={site: dict(replies) for site, replies in link.kept.items()},
     )
 
@@ -182,16 +188,18 @@ def run_federation(
     min_support: int = 1,
     common_columns: bool = False,
     preparation: Preparation | None = None,
+    local_counts: bool = False,
     agreement: Agreement | None = None,
     asks_holdings: Collection[str] | None = None,
 ) -> GlobalModel:
-    """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
+    """Both phases over any link: agree on columns and scale, count locally, aggregate, count who holds what.
 
     A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
     that took part in either phase; the scale is that of the sites that were there at the beginning. `min_report` is
     the floor that all sites have; None where each has one of its own, which the server does not know. With an
-    `agreement`, columns and scale are those. `asks_holdings` are the sites that label their rows at the end, None all
-    of them; where some do not, the counts are those of the components that the sites sent.
+    `agreement`, columns and scale are those. Phase 1 runs with `local_counts`, or where the aggregator needs it.
+    `asks_holdings` are the sites that label their rows at the end, None all of them; where some do not, the counts are
+    those of the components that the sites sent.
     """
     aggregator = aggregator.for_run(min_report=min_report, min_support=min_support)
     min_support = max(min_support, aggregator.support)
@@ -207,9 +215,11 @@ def run_federation(
     # The server comes first: it checks its parameters before any site begins to work.
     rng = np.random.default_rng(client_stream(seed, SERVER, 0))
     server = aggregator.server(link.clients, len(plan.features), rng)
-    prepared = roster.require(setup.prepare_message(seed, plan))  # goes down with the server's first message
+    asks_local_k = local_counts or aggregator.needs_local_counts
+    # It goes down with the server's first message.
+    prepared = roster.require(setup.prepare_message(seed, plan, asks_local_k=asks_local_k))
     with part(0.05, 0.95, "phases 1 and 2"):
-        outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6)
+        outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6 if asks_local_k else 0.4)
     with part(0.95, 1.0, "who holds what"):
         link.keeps = False
         attribute = dict.fromkeys(link.clients if asks_holdings is None else asks_holdings, attribution_of(outcome))
@@ -229,7 +239,7 @@ def run_federation(
         scales=plan.feature_scales,
         plan=plan,
         sites=sites,
-        local_counts=tuple(prepared[site].local_k for site in sites),
+        local_counts=tuple(prepared[site].local_k for site in sites) if asks_local_k else (),
         holdings=counts,
         groups=outcome.groups,
         components=outcome.components,

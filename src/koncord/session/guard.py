@@ -60,11 +60,17 @@ class ReplyGuard:
             reply, replied = unpack(data, (self.replies[type(asked)],), sizes)
             if replied != round_:
                 raise MessageError(f"a reply of round {replied} came where round {round_} was asked.")
+            self._check_counted(asked, reply)
             self._check_adds_up(client, reply)
         except MessageError as error:
             raise BadReply(client, str(error)) from error
         self._remember(client, asked, settles, reply)
         return reply
+
+    def _check_counted(self, asked: Any, reply: Any) -> None:
+        """`MessageError` if a client keeps the local k that it was asked for, or tells one that it was not."""
+        if isinstance(reply, setup.Prepared) and (reply.local_k is not None) != asked.asks_local_k:
+            raise MessageError(f"a local k was {'' if asked.asks_local_k else 'not '}asked for.")
 
     def _check_adds_up(self, client: str, reply: Any) -> None:
         """`MessageError` if a reply that describes all rows of a client is not of the rows that its moments are of."""
@@ -88,7 +94,8 @@ class ReplyGuard:
         elif isinstance(reply, setup.Prepared):
             self.agreed |= {**settles, "n_features": asked.n_features}
             self.prepare = asked
-            self.said.setdefault(client, {})["local_k"] = reply.local_k
+            if reply.local_k is not None:
+                self.said.setdefault(client, {})["local_k"] = reply.local_k
 
     def _remember_sums(self, client: str, asked: setup.Measure, reply: setup.Measured) -> None:
         """Sums of shaped values as moments, where they are of all rows: what is sent later must add up to them."""

@@ -149,10 +149,9 @@ class Site:
         if isinstance(message, setup.Prepare):
             return self._prepare(message)
         assert self.prepared is not None
-        assert self.estimate is not None
         local = Local(
             X=self.X,
-            estimate=self.estimate,
+            phase1=self.phase1,
             stream=client_stream(self.prepared.seed, self.name, round_),
             min_report=self.min_report,
             apart=None if self.partition is None else self._apart,
@@ -219,25 +218,36 @@ class Site:
         return message.plan().apply(table, self.columns, self.levels, floor=self.min_report)
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
-        if self.prepared is not None and self.estimate is not None:
-            if pack(self.prepared) != pack(message):
-                raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
-            return self._told(self.estimate)  # the first reply was lost
-        X = self._scaled(message)
-        rng = np.random.default_rng(client_stream(message.seed, self.name, 0))
-        estimate = adapted(self.estimator).estimate(X, draw_seed(rng))
-        self.X, self.prepared, self.estimate = X, message, estimate
-        return self._told(estimate)
+        if self.prepared is None:
+            X = self._scaled(message)
+            found = self._estimated(X, message.seed) if message.asks_local_k else None
+            self.X, self.prepared, self.estimate = X, message, found
+        elif pack(self.prepared) != pack(message):  # the same again: the first reply was lost
+            raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
+        return self._told(message)
 
-    def _told(self, estimate: LocalEstimate) -> setup.Prepared:
-        """What the server hears of phase 1: nothing, of a table below the floor."""
-        return setup.Prepared(local_k=estimate.n_components if len(self.answered) >= self.min_report else 0)
+    def phase1(self) -> LocalEstimate:
+        """What phase 1 finds in the rows on the agreed scale; it runs once, when it is first asked for."""
+        assert self.prepared is not None
+        if self.estimate is None:
+            self.estimate = self._estimated(self.X, self.prepared.seed)
+        return self.estimate
 
     def resume_measured(self, measured: setup.Measure) -> None:
         """Go on as if this site had just told what its shaped values sum to."""
         self.measured = measured
 
-    def resume(self, prepared: setup.Prepare, estimate: LocalEstimate, state: Any) -> None:
+    def _estimated(self, X: FloatArray, seed: int) -> LocalEstimate:
+        rng = np.random.default_rng(client_stream(seed, self.name, 0))
+        return adapted(self.estimator).estimate(X, draw_seed(rng))
+
+    def _told(self, message: setup.Prepare) -> setup.Prepared:
+        """What the server hears of phase 1, if it asks: nothing, of a table below the floor."""
+        if not message.asks_local_k:
+            return setup.Prepared(local_k=None)
+        return setup.Prepared(local_k=self.phase1().n_components if len(self.answered) >= self.min_report else 0)
+
+    def resume(self, prepared: setup.Prepare, estimate: LocalEstimate | None, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
         self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
 
