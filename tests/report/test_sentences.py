@@ -14,7 +14,7 @@ from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, Known
 from koncord.cli import run_ as cli_run
 from koncord.data.files import Table
 from koncord.privacy.budget import Budget
-from koncord.report.federation import as_text
+from koncord.report.federation import federation_text
 from koncord.report.page import page
 from koncord.session.federation import run
 from koncord.session.inprocess import InProcess, in_process
@@ -372,7 +372,7 @@ def test_a_micro_cluster_that_was_set_aside_is_drawn_apart_and_joined_to_nothing
 
 
 def test_the_terminal_says_what_the_page_says(case):
-    text = as_text(case.model, case.record)
+    text = federation_text(case.model, case.record)
     assert ("(asm," in text) == bool(case.names - case.private)
     assert ("no site holds rows of two clusters" in text) == CONDITIONS["no site holds rows of two clusters"](case)
     n_told = case.model.holdings.sum() + sum(case.model.session.withheld.values())

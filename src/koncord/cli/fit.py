@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.notes import notes_on
-    from koncord.report.federation import as_record, as_text
+    from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
     from koncord.session import federation
@@ -152,10 +152,13 @@ def run(args: argparse.Namespace) -> None:
             "labels": {table.name: str(labels_file(args.out, table.name)) for table in tables},
             "out": str(args.out),
         }
-        print(as_json({**as_record(model, record), **places, "notes": notes}))
+        print(as_json({**federation_record(model, record), **places, "notes": notes}))
     else:
         shown = "".join(f"note: {note}\n" for note in notes)
-        print(f"{shown}{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
+        print(
+            f"{shown}{federation_text(model, record)}\n\n"
+            f"written: {args.out / PAGE} and, beside it, the model and the labels"
+        )
 
 
 def check_names(files: Sequence[str]) -> None:

@@ -224,7 +224,7 @@ def table_of(args: argparse.Namespace, file: str, *, may_lack: bool = False) -> 
     return read_table(file, columns=args.columns, drop=args.drop or (), array=args.array, may_lack=may_lack)
 
 
-def scaled(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":
+def scaled_table(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":
     """The table to fit, what was subtracted from each of its columns, and what it was divided by."""
     import numpy as np
 

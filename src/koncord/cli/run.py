@@ -26,7 +26,7 @@ from koncord.cli.serve import add_folder_option, add_log_option, begin_log
 from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
-    from koncord.network.method import Asked
+    from koncord.network.method import RunRequest
     from koncord.network.places import Coordinator
     from koncord.network.runstate import RunState
 
@@ -367,7 +367,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.network.processes import say
     from koncord.network.runstate import FINISHED, write_state
     from koncord.network.watch import Watched
-    from koncord.report.federation import as_record, as_text
+    from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, write_run
     from koncord.session import federation
@@ -376,7 +376,7 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     aggregator, policy = aggregator_of(args), server_policy_of(args)
     method = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
     nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
-    stated = methods.as_text(aggregator, method, asked_of(args))
+    stated = methods.statement_text(aggregator, method, asked_of(args))
     state = state_of(args, settings, stated, aggregator)
     write_state(place.folder, state)
     say(f"run {settings['run']}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
@@ -423,9 +423,9 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     if args.json:
         places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
         names_ = {"run": settings["run"], "identifier": state.identifier}
-        print(as_json({**as_record(model, record), **places, **names_}))
+        print(as_json({**federation_record(model, record), **places, **names_}))
     else:
-        print(f"{as_text(model, record)}\n\n{link.n_exchanges} exchanges; run {settings['run']}")
+        print(f"{federation_text(model, record)}\n\n{link.n_exchanges} exchanges; run {settings['run']}")
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
 
 
@@ -439,7 +439,7 @@ def add_site(args: argparse.Namespace, place: "Coordinator") -> None:
     from koncord.errors import KoncordError
     from koncord.network.flower.link import FlowerLink, Relay
     from koncord.network.processes import say
-    from koncord.report.federation import as_record, as_text
+    from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import LOCK, MODEL, PAGE, REPORTS, read_run, replace_run
     from koncord.runs.reports import Reports
@@ -468,17 +468,23 @@ def add_site(args: argparse.Namespace, place: "Coordinator") -> None:
         replace_run(args.out, late.model, late.record, page(late.model, late.record), late.reports)
     if args.json:
         places = {"model": str(args.out / MODEL), "report": str(args.out / PAGE), "out": str(args.out)}
-        print(as_json({**as_record(late.model, late.record), **places, "run": run, "added": list(late.record.added)}))
+        print(
+            as_json(
+                {**federation_record(late.model, late.record), **places, "run": run, "added": list(late.record.added)}
+            )
+        )
     else:
-        print(f"{as_text(late.model, late.record)}\n\nadded: {site}; the others were not asked again; run {run}")
+        print(
+            f"{federation_text(late.model, late.record)}\n\nadded: {site}; the others were not asked again; run {run}"
+        )
         print(f"written: {args.out / PAGE} and, beside it, the model")
 
 
-def asked_of(args: argparse.Namespace) -> "Asked":
+def asked_of(args: argparse.Namespace) -> "RunRequest":
     """Who asks for the run, what for and about which columns."""
-    from koncord.network.method import NOT_SAID, Asked
+    from koncord.network.method import NOT_SAID, RunRequest
 
-    return Asked(
+    return RunRequest(
         by=args.by or NOT_SAID,
         purpose=args.purpose or NOT_SAID,
         columns=None if args.columns is None else tuple(args.columns),

@@ -27,7 +27,7 @@ from koncord.errors import TableArgumentError, TableError
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Values that differ by no more than the rounding of the largest one are the same value.
-ROUNDING = 16 * float(np.finfo(float).eps)
+VALUE_ROUNDING = 16 * float(np.finfo(float).eps)
 # Numbers of one Parquet batch: its columns are decoded side by side, next to the table they go into.
 BATCH_VALUES = 1 << 18
 DELIMITERS = ",;\t|"
@@ -61,7 +61,7 @@ class Table:
         return tuple(np.array(self.columns, dtype=object)[is_constant(self.X)])
 
 
-class Choice(NamedTuple):
+class ChosenColumns(NamedTuple):
     """The columns to read, by position, and their names."""
 
     positions: list[int]
@@ -69,14 +69,14 @@ class Choice(NamedTuple):
     dropped: tuple[str, ...]
 
 
-Choose = Callable[[Sequence[str]], Choice]  # given all names of a file
+Choose = Callable[[Sequence[str]], ChosenColumns]  # given all names of a file
 
 
 class Content(NamedTuple):
     """What a reader finds in a file."""
 
     X: FloatArray
-    choice: Choice
+    choice: ChosenColumns
     rounded: tuple[str, ...]
 
 
@@ -117,7 +117,7 @@ def read_table(
     path = Path(path)
     read = reader_of(path)
 
-    def choose(names: Sequence[str]) -> Choice:
+    def choose(names: Sequence[str]) -> ChosenColumns:
         return choose_columns(names, columns, [name for name in drop if name in names] if may_lack else drop, path)
 
     X, choice, rounded = read(path, choose, array)
@@ -155,7 +155,7 @@ def standardise(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 def is_constant(X: FloatArray) -> BoolArray:
     """Which columns of X (n, d) hold one value up to rounding, (d,)."""
     low, high = X.min(axis=0), X.max(axis=0)
-    constant: BoolArray = high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    constant: BoolArray = high - low <= VALUE_ROUNDING * np.maximum(np.abs(low), np.abs(high))
     return constant
 
 
@@ -195,7 +195,9 @@ def refuse_array(array: str | None, path: Path) -> None:
         raise TableArgumentError(f"{shown(path)} holds one table, so it has no array {array!r}; leave out --array.")
 
 
-def choose_columns(names: Sequence[str], columns: Sequence[str] | None, drop: Collection[str], path: Path) -> Choice:
+def choose_columns(
+    names: Sequence[str], columns: Sequence[str] | None, drop: Collection[str], path: Path
+) -> ChosenColumns:
     """Positions of the columns to keep: those asked for, in that order, or all; without those to drop."""
     asked = [*(columns or ()), *drop]
     for name in asked:
@@ -223,7 +225,7 @@ def choose_columns(names: Sequence[str], columns: Sequence[str] | None, drop: Co
             f"which cannot be shown: {listed(hidden)}; rename it."
         )
     left_out = [name for name in dict.fromkeys(names) if name in drop or name in indexes]
-    return Choice([names.index(name) for name in kept], tuple(kept), tuple(left_out))
+    return ChosenColumns([names.index(name) for name in kept], tuple(kept), tuple(left_out))
 
 
 def suggestion(name: str, names: Sequence[str]) -> str:
@@ -399,7 +401,7 @@ def refuse_text(columns: Mapping[str, Any], path: Path) -> None:
 def refuse_commas(texts: Mapping[str, tuple[int, str]], columns: Mapping[str, Any], path: Path) -> None:
     """Refuse the columns that have `texts` if all of it is numbers with a comma, and say what the comma must be."""
     found = (value for name in texts for value in columns[name].unique().to_pylist())
-    values = {as_text(value).strip() for value in found if value is not None}
+    values = {value_text(value).strip() for value in found if value is not None}
     values = {value for value in values if not is_missing(value)}
     is_decimal, is_thousands = (all(map(form.fullmatch, values)) for form in (DECIMAL_COMMA, THOUSANDS_COMMA))
     named = listed(list(texts))
@@ -419,7 +421,7 @@ def refuse_commas(texts: Mapping[str, tuple[int, str]], columns: Mapping[str, An
 
 
 def example_of(place: tuple[int, str] | None) -> str:
-    return "" if place is None else f", row {place[0]}: {shortened(place[1])!r}"
+    return "" if place is None else f", row {place[0]}: {shortened_value(place[1])!r}"
 
 
 def holds_numbers(kind: Any) -> bool:
@@ -452,11 +454,11 @@ def kind_of(kind: Any) -> str:
 def first_text(column: Any) -> tuple[int, str]:
     """Row and text of the first value that is not a number."""
     values = (value.as_py() for value in column)
-    texts = ("" if value is None else as_text(value) for value in values)
+    texts = ("" if value is None else value_text(value) for value in values)
     return next(((row, text) for row, text in enumerate(texts, start=1) if text and not is_number(text)), (1, ""))
 
 
-def as_text(value: Any) -> str:
+def value_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
@@ -600,7 +602,7 @@ def shown(path: Path) -> str:
     return f"'{path}'"
 
 
-def shortened(text: str) -> str:
+def shortened_value(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE_SHOWN else text[: LONGEST_VALUE_SHOWN - 3] + "..."
 
 

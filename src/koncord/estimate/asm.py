@@ -20,13 +20,13 @@ from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number, check_option
 from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
-from koncord.estimate.search import Candidate, best_of, n_held_out, split_rows
+from koncord.estimate.search import GridResult, best_configuration, n_held_out, split_rows
 from koncord.kernels.silhouette import HeldOut
 from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, components_of
 from koncord.types import Components, FloatArray, IntArray
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
-GRID: Mapping[str, tuple[float, ...]] = {
+ASM_GRID: Mapping[str, tuple[float, ...]] = {
     "min_mass": (20, 50, 80, 120, 200),
     "split_factor": (0.3, 0.5, 0.7, 1.0),
     "merge_factor": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
@@ -140,13 +140,13 @@ class ASM(SphericalMixtureMixin):
         grow = partial(SplitForest, X, is_spherical=covariance == "spherical", n_em_iter=n_em_iter)
         is_open = any(len(values) > 1 for values in grid.values())
         with one_thread():
-            results: list[Candidate] = []
+            results: list[GridResult] = []
             if is_open:
                 rng = as_generator(self.random_state)
                 fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
                 results = score_grid(grow, fit_rows, HeldOut(X, held_rows), grid, max_components)
                 results = [each for each in results if each.params["min_mass"] not in extra or is_clear(each)]
-                best = best_of(results)
+                best = best_configuration(results)
                 config, self.best_score_ = dict(best.params), best.score
             else:
                 config, self.best_score_ = {name: values[0] for name, values in grid.items()}, float("nan")
@@ -171,7 +171,7 @@ class ASM(SphericalMixtureMixin):
     def _grid(self) -> dict[str, tuple[float, ...]]:
         """The values to choose from, each checked; a fixed parameter has one."""
         grid = {}
-        for name, paper in GRID.items():
+        for name, paper in ASM_GRID.items():
             given = getattr(self, name)
             values: tuple[Any, ...]
             if given is None:
@@ -215,14 +215,14 @@ def small_table_masses(n: int) -> tuple[float, ...]:
     >>> small_table_masses(75)
     ()
     """
-    smallest = min(GRID["min_mass"])
+    smallest = min(ASM_GRID["min_mass"])
     if n - n_held_out(n, HOLDOUT) >= ROOM_FOR * smallest:
         return ()
     masses = (n / divisor for divisor in SMALL_TABLE_DIVISORS)
     return tuple(mass for mass in masses if LEAST_MASS <= mass < smallest)
 
 
-def is_clear(candidate: Candidate) -> bool:
+def is_clear(candidate: GridResult) -> bool:
     return candidate.score >= CLEAR_SILHOUETTE
 
 
@@ -232,7 +232,7 @@ def score_grid(
     held_out: HeldOut,
     grid: Mapping[str, Sequence[float]],
     max_components: int,
-) -> list[Candidate]:
+) -> list[GridResult]:
     """Score every configuration, in grid order, with one tree a split factor and one cut of it a minimum mass.
 
     The lightest minimum mass comes first: it grows all of the tree that the others are cuts of, unless the cap on
@@ -255,7 +255,7 @@ def score_grid(
                     by_factor[merge_factor] = len(components), held_out.score_nearest(components.means)
                 scored[min_mass, split_factor, merge_factor] = by_factor[merge_factor]
     return [
-        Candidate(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
+        GridResult(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
         for values in product(*grid.values())
     ]
 

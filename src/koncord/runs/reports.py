@@ -28,7 +28,7 @@ from koncord.types import FloatArray
 FORMAT, VERSION = "koncord-reports", 1
 PREFIX = "replies."
 
-Replies = Mapping[str, bytes]  # by the digest of the message that was asked
+KeptReplies = Mapping[str, bytes]  # by the digest of the message that was asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +52,7 @@ class Reports:
     seed: int
     min_report: int | None
     min_support: int
-    replies: Mapping[str, Replies]  # by site
+    replies: Mapping[str, KeptReplies]  # by site
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Reports:
             raise ValueError(f"{site!r} is the only site of this run: without it there is no model; delete the run.")
         return replace(self, replies={name: own for name, own in self.replies.items() if name != site})
 
-    def with_replies(self, more: Mapping[str, Replies]) -> Self:
+    def with_replies(self, more: Mapping[str, KeptReplies]) -> Self:
         """The same with what other sites sent."""
         return replace(self, replies={**self.replies, **more})
 
