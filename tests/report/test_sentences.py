@@ -13,6 +13,7 @@ import pytest
 from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, KnownCounts
 from koncord.cli import run_ as cli_run
 from koncord.data.files import Table
+from koncord.network.begun import AT_THE_SITES
 from koncord.privacy.budget import Budget
 from koncord.report.federation import federation_text
 from koncord.report.page import page
@@ -178,7 +179,9 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
         seed=0,
         standardize=args.standardize,
         server_policy=cli_run.server_policy_of(args),
-        **cli_run.recorded(args, {"started": "2026-01-02T03:04:05+00:00", "run": "r"}),
+        started=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        **AT_THE_SITES,
+        **cli_run.recorded(args),
     )
     return Case(
         aggregator=aggregator,

@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> None:
 
 def verify(args: argparse.Namespace, path: Path) -> None:
     """Print what became of every ledger, or of the receipts of a run; `KoncordError` names the first problem."""
-    from koncord.cli.run import RECEIPTS
     from koncord.errors import KoncordError
+    from koncord.network.begun import RECEIPTS
     from koncord.protocol.ledger import SUFFIX, ledger_files
 
     if (path / RECEIPTS).is_file():
