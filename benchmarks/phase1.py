@@ -40,9 +40,9 @@ MIDDLE = {"split_factor": 0.7, "min_mass": 80, "merge_factor": 1.0}
 PEERS = {
     "DPGMM": DPGMM(random_state=0),
     "XMeans": XMeans(random_state=0),
-    "XMeans as paper": XMeans(**xmeans.PAPER, random_state=0),
+    "XMeans as paper": XMeans(**xmeans.XMEANS_PAPER, random_state=0),
     "GMeans": GMeans(random_state=0),
-    "GMeans as paper": GMeans(**gmeans.PAPER, random_state=0),
+    "GMeans as paper": GMeans(**gmeans.GMEANS_PAPER, random_state=0),
 }
 
 

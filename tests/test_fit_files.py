@@ -183,6 +183,6 @@ def test_short_work_shows_nothing_in_a_notebook(notebook, tables):
 
 
 def test_fit_can_be_silent(notebook, files, monkeypatch):
-    monkeypatch.setattr("koncord._bar.PATIENCE", 0.0)
+    monkeypatch.setattr("koncord._bar.BAR_PATIENCE", 0.0)
     koncord.fit(files, random_state=0, progress=False)
     assert notebook.shown == []

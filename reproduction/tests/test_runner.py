@@ -17,7 +17,7 @@ import koncord
 from koncord.aggregate.fedgem import UPSILONS
 from koncord.data import load, partition
 from koncord.errors import KoncordError
-from koncord.estimate.asm import GRID
+from koncord.estimate.asm import ASM_GRID
 from koncord.estimate.search import combinations
 from koncord_reproduction import runner, synthetic
 from koncord_reproduction.protocol import QUARTER_SEED, SETS
@@ -170,7 +170,7 @@ def test_pooled_tuning_is_a_fit_on_80_percent_scored_on_the_rest(pooled_tuning):
     held, fit = np.split(rows[rng.permutation(len(X))], [len(X) // 5])
     config = {"min_mass": 200, "split_factor": 1.0, "merge_factor": 2.0}
     asm = koncord.ASM(**config).fit(X[fit])
-    at = combinations(GRID).index(config)
+    at = combinations(ASM_GRID).index(config)
     assert pooled_tuning[0].values["counts"][at] == asm.n_components_
     silhouette = runner.HeldOut(X, held).score(asm.predict(X[held]))
     assert pooled_tuning[0].values["scores"][at] == pytest.approx(silhouette)
@@ -251,7 +251,7 @@ COUNTS = st.lists(st.integers(1, 3), min_size=120, max_size=120)
 def test_the_largest_mean_silhouette_wins_then_the_smaller_count_then_the_order(scores, counts):
     tuned = [tuned_config(*each) for each in zip(scores, counts, strict=True)]
     chosen = chosen_config(Run("pooled", "waveform", "asm-s", 42), tuned)
-    assert chosen == combinations(GRID)[plainly_chosen(scores, counts)]
+    assert chosen == combinations(ASM_GRID)[plainly_chosen(scores, counts)]
 
 
 def test_dpgmm_is_scored_like_any_other_on_its_own_grid():

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.base import Local
-from koncord.aggregate.consensus import Refine, Report, Sums, choosing, moved, refine, report
+from koncord.aggregate.consensus import Refine, Report, Sums, choosing, moved, refine, report_micro_clusters
 from koncord.aggregate.consensus.choosing import (
     STABILITY_DRAWS,
     Candidate,
@@ -394,9 +394,9 @@ def test_no_sum_of_fewer_rows_than_the_floor_leaves_a_client():
 
 def test_the_floor_of_the_site_counts_where_it_is_higher():
     X = clusters([0, 1])[0]
-    _, micro = report(local(X, min_report=50), None, Report(min_report=20))
+    _, micro = report_micro_clusters(local(X, min_report=50), None, Report(min_report=20))
     assert micro.counts.min() >= 50
-    _, none = report(local(X, min_report=500), None, Report(min_report=20))
+    _, none = report_micro_clusters(local(X, min_report=500), None, Report(min_report=20))
     assert len(none) == 0
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import AFCL, ASM, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KFed, KnownCounts
 from koncord.aggregate import consensus
-from koncord.aggregate.private import Known, apportioned, micro_clusters_of, n_rounds_of
+from koncord.aggregate.private import Known, apportioned, cells_as_micro_clusters, n_rounds_of
 from koncord.cli import main
 from koncord.errors import BudgetSpent, DisclosureRefused, MessageError, MissingExtra
 from koncord.privacy.budget import (
@@ -369,13 +369,13 @@ def test_noisy_counts_are_made_whole_and_fit_the_number_of_rows(counts, total):
 
 def test_cells_become_micro_clusters_that_keep_counts_means_and_scatter():
     cells = Cells(counts=np.array([95, 10, 41]), means=CENTERS[:3], scatters=np.array([9.5, 1.0, 8.2]))
-    micro = micro_clusters_of(cells, 20)
+    micro = cells_as_micro_clusters(cells, 20)
     assert micro.counts.tolist() == [95, 41]
     assert micro.means.tolist() == CENTERS[[0, 2]].tolist()
     assert micro.scatters.tolist() == [9.5, 8.2]
     assert micro.spread.sum() == pytest.approx(9.5 + 8.2)
     assert scaled_down(cells, 73).counts.tolist() == [47, 5, 20]
-    assert len(micro_clusters_of(cells, 100)) == 0
+    assert len(cells_as_micro_clusters(cells, 100)) == 0
 
 
 # --- what it is good for ---

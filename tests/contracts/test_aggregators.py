@@ -12,7 +12,7 @@ from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.registry import AGGREGATORS as REGISTERED
 from koncord.aggregate.registry import aggregator_named
 from koncord.checks.aggregators import AGGREGATOR_CHECKS, check_aggregator, for_clusters
-from koncord.checks.failing import in_words
+from koncord.checks.failing import sentence_of
 from koncord.errors import DisclosureRefused
 
 CENTERS = 10.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
@@ -54,7 +54,7 @@ def sites(n_each=50, seed=0):
     return X, y
 
 
-@pytest.mark.parametrize("check", AGGREGATOR_CHECKS, ids=in_words)
+@pytest.mark.parametrize("check", AGGREGATOR_CHECKS, ids=sentence_of)
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_the_aggregator_passes_the_check(name, check):
     check(AGGREGATORS[name])

@@ -187,7 +187,7 @@ def test_a_table_or_a_method_that_changed_in_the_middle_of_a_run_is_noticed(tmp_
 
 
 def told(aggregator, **estimator):
-    return methods.as_text(aggregator, {**ESTIMATOR, **estimator})
+    return methods.statement_text(aggregator, {**ESTIMATOR, **estimator})
 
 
 @pytest.mark.parametrize(

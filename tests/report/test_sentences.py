@@ -13,8 +13,9 @@ import pytest
 from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, KnownCounts
 from koncord.cli import run_ as cli_run
 from koncord.data.files import Table
+from koncord.network.begun import AT_THE_SITES
 from koncord.privacy.budget import Budget
-from koncord.report.federation import as_text
+from koncord.report.federation import federation_text
 from koncord.report.page import page
 from koncord.session.federation import run
 from koncord.session.inprocess import InProcess, in_process
@@ -183,7 +184,9 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
         seed=0,
         standardize=args.standardize,
         server_policy=cli_run.server_policy_of(args),
-        **cli_run.recorded(args, {"started": "2026-01-02T03:04:05+00:00", "run": "r"}),
+        started=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        **AT_THE_SITES,
+        **cli_run.recorded(args),
     )
     return Case(
         aggregator=aggregator,
@@ -379,7 +382,7 @@ def test_a_micro_cluster_that_was_set_aside_is_drawn_apart_and_joined_to_nothing
 
 
 def test_the_terminal_says_what_the_page_says(case):
-    text = as_text(case.model, case.record)
+    text = federation_text(case.model, case.record)
     assert ("(asm," in text) == bool(case.counts and case.names - case.private)
     assert ("Sites did not count their own components" in text) == (not case.counts)
     assert ("no site holds rows of two clusters" in text) == CONDITIONS["no site holds rows of two clusters"](case)

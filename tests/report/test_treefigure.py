@@ -5,7 +5,7 @@ import pytest
 
 from koncord import FederatedClustering, KnownCounts
 from koncord.report.page import page
-from koncord.report.treefigure import MOST_DRAWN, heights_of, spans, ticks, tree_drawing, tree_table
+from koncord.report.treefigure import MOST_DRAWN, heights_of, k_ticks, spans, tree_drawing, tree_table
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def test_the_table_says_which_of_the_found_clusters_are_joined(fitted):
 
 
 def test_ticks_name_the_ends_and_the_found_number():
-    assert ticks(5, 3) == [1, 2, 3, 4, 5]
-    assert ticks(24, 9) == [1, 5, 9, 15, 20, 24]
+    assert k_ticks(5, 3) == [1, 2, 3, 4, 5]
+    assert k_ticks(24, 9) == [1, 5, 9, 15, 20, 24]
 
 
 def test_the_page_shows_the_tree_and_names_nobody_stable_that_one_site_holds(fitted, tmp_path):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from koncord._files import write_atomic
 from koncord.report.numbers import with_minus
-from koncord.report.page import POLICY
+from koncord.report.page import CONTENT_POLICY
 from koncord.report.style import CSS
 from koncord_reproduction import markup
 from koncord_reproduction.claims import (
@@ -371,7 +371,7 @@ def document(title: str, parts: Sequence[str]) -> str:
     head = [
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{markup.text(POLICY)}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{markup.text(CONTENT_POLICY)}">',
         '<link rel="icon" href="data:,">',
         markup.tag("title", f"{markup.text(title)} | koncord"),
         markup.tag("style", f"\n{CSS}"),

@@ -41,7 +41,7 @@ class Setting:
     upsilons: tuple[float, ...]  # of FedGEM: one is fixed, several are chosen from without labels
     test_share: float = 0.3
     is_standardised: bool = False
-    merge_factors: tuple[float, ...] = asm.GRID["merge_factor"]
+    merge_factors: tuple[float, ...] = asm.ASM_GRID["merge_factor"]
 
     @property
     def upsilon(self) -> float | None:
@@ -81,14 +81,14 @@ def phase_1(method: str, dataset: str, true_counts: Sequence[int]) -> Any:
     if method in ("asm-s", "asm-i"):
         covariance = "spherical" if method == "asm-s" else "identity"
         # The masses are named so that the smallest clients get the paper's grid and no more.
-        masses = asm.GRID["min_mass"]
+        masses = asm.ASM_GRID["min_mass"]
         return ASM(covariance=covariance, min_mass=masses, merge_factor=SETS[dataset].merge_factors)
     if method == "dpgmm":
-        return LabelFreeSearch(DPGMM(), dpgmm.GRID)
+        return LabelFreeSearch(DPGMM(), dpgmm.DPGMM_GRID)
     if method == "xmeans":
-        return XMeans(**xmeans.PAPER)
+        return XMeans(**xmeans.XMEANS_PAPER)
     if method == "gmeans":
-        return GMeans(**gmeans.PAPER)
+        return GMeans(**gmeans.GMEANS_PAPER)
     raise ValueError(f"'method' must be one of {', '.join(PHASE_1)}; got {method!r}.")
 
 
@@ -99,7 +99,7 @@ def counts_alone(true_counts: Sequence[int]) -> KnownCounts:
 
 def pooled_grid(method: str, dataset: str) -> Mapping[str, tuple[float, ...]]:
     """What the pooled configuration is chosen from, in the paper's order."""
-    return {**asm.GRID, "merge_factor": SETS[dataset].merge_factors} if method == "asm-s" else dpgmm.GRID
+    return {**asm.ASM_GRID, "merge_factor": SETS[dataset].merge_factors} if method == "asm-s" else dpgmm.DPGMM_GRID
 
 
 def released_rounds(method: str, dataset: str) -> int:

@@ -29,7 +29,7 @@ from koncord.estimate.asm import ASM, score_grid
 from koncord.estimate.dpgmm import DPGMM
 from koncord.estimate.gmeans import GMeans
 from koncord.estimate.merging import merge
-from koncord.estimate.search import Candidate, combinations, split_rows
+from koncord.estimate.search import GridResult, combinations, split_rows
 from koncord.estimate.xmeans import XMeans
 from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import HeldOut
@@ -276,7 +276,7 @@ def tune_pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row])
 
 def score_asm(
     X: FloatArray, fit_rows: IntArray, held_out: HeldOut, grid: Mapping[str, Sequence[float]], seed: int
-) -> list[Candidate]:
+) -> list[GridResult]:
     default = ASM()
     grow = partial(SplitForest, X, is_spherical=True, n_em_iter=default.max_em_iter)
     return score_grid(grow, fit_rows, held_out, grid, default.max_components)
@@ -284,11 +284,11 @@ def score_asm(
 
 def score_dpgmm(
     X: FloatArray, fit_rows: IntArray, held_out: HeldOut, grid: Mapping[str, Sequence[float]], seed: int
-) -> list[Candidate]:
+) -> list[GridResult]:
     configs = combinations(grid)
     fits = DPGMM(random_state=seed).fit_each(X[fit_rows], configs)
     return [
-        Candidate(params=config, n_components=fit.n_components_, score=held_out.score_nearest(fit.means_))
+        GridResult(params=config, n_components=fit.n_components_, score=held_out.score_nearest(fit.means_))
         for config, fit in zip(configs, fits, strict=True)
     ]
 
@@ -314,7 +314,9 @@ def pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row]) -> V
         config = {"n_clusters": data.n_classes}
         means = KMeans(**config, n_init=10, random_state=run.seed).fit(data.X[train]).cluster_centers_
     else:
-        config = {"xmeans": xmeans.PAPER, "gmeans": gmeans.PAPER}.get(run.method) or chosen_config(run, needed)
+        config = {"xmeans": xmeans.XMEANS_PAPER, "gmeans": gmeans.GMEANS_PAPER}.get(run.method) or chosen_config(
+            run, needed
+        )
         kind: Any = {"asm-s": ASM, "dpgmm": DPGMM, "xmeans": XMeans, "gmeans": GMeans}[run.method]
         means = kind(**config, random_state=run.seed).fit(data.X[train]).means_
     return {"ari": ari(data.y[test], nearest(data.X[test], means)), "k": len(means), "config": dict(config)}

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast, get_args, get_type_hints
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from koncord._validation import name_of
+from koncord._validation import owner_name
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
@@ -202,7 +202,7 @@ def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
 def check_is_aggregator(given: Any, *, owner: object) -> None:
     """`TypeError` in a sentence for what is no aggregator."""
     wanted = (
-        f"'aggregator' of {name_of(owner)} must be an aggregator such as koncord.Consensus(), derived from "
+        f"'aggregator' of {owner_name(owner)} must be an aggregator such as koncord.Consensus(), derived from "
         "koncord.aggregate.base.Aggregator; got"
     )
     if isinstance(given, str):

@@ -16,7 +16,7 @@ from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Repli
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest
-from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked
+from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked_rows
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import FloatArray, IntArray
@@ -88,7 +88,7 @@ def large_enough(local: Local, found: Partition, min_count: int) -> LocalMeans:
 
 def pooled(replies: Replies, n_features: int) -> tuple[FloatArray, FloatArray]:
     """Centers of all clients in name order, and the rows behind each."""
-    centers = stacked({client: up.centers for client, up in replies.items()}, n_features)
+    centers = stacked_rows({client: up.centers for client, up in replies.items()}, n_features)
     return centers, np.concatenate([np.empty(0), *(up.counts for up in replies.values())])
 
 

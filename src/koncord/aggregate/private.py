@@ -19,7 +19,7 @@ from koncord.errors import DisclosureRefused, MessageError
 from koncord.kernels.lloyd import kmeans
 from koncord.prepare.columns import without_small
 from koncord.privacy.budget import CELLS, ROUND, SHARES, Accountant, Budget
-from koncord.privacy.cells import REACH, Cells, at_most, find_cells, scaled_down, within
+from koncord.privacy.cells import REACH, Cells, at_most, find_cells, inside_ball, scaled_down
 from koncord.privacy.mechanism import STEPS, Ball, Mechanism, NoisySums, sensitivity_of
 from koncord.protocol import setup
 from koncord.protocol.schema import LARGEST
@@ -164,7 +164,7 @@ class PrivateClient:
 
     def _reply(self, message: Any, rng: np.random.Generator) -> Any:
         if isinstance(message, consensus.Report):
-            return micro_clusters_of(self._cells(), max(message.min_report, self.min_report))
+            return cells_as_micro_clusters(self._cells(), max(message.min_report, self.min_report))
         if isinstance(message, fedkmeans.Begin):
             return means_of(self._cells(), message.n_clusters, max(message.min_count, self.min_report), rng)
         if isinstance(message, setup.Attribute):
@@ -264,7 +264,7 @@ def check_private_form(aggregator: Aggregator | type[Aggregator]) -> None:
 def moments_of(found: NoisySums, ball: Ball) -> dict[str, Any]:
     """Count, means and variances from the noisy sums of all rows."""
     count = int(np.clip(np.rint(found.counts[0]), 0, LARGEST["rows"]))
-    gaps = within(found.sums / max(count, 1), ball.radius)[0]
+    gaps = inside_ball(found.sums / max(count, 1), ball.radius)[0]
     variances = found.squares[0] / max(count, 1) - gaps**2
     return {"count": count, "means": ball.center + gaps, "variances": variances}
 
@@ -289,7 +289,7 @@ def means_of(cells: Cells, n_clusters: int, least: int, rng: np.random.Generator
     return fedkmeans.LocalMeans(centers=found.centers[kept], counts=counts[kept])
 
 
-def micro_clusters_of(cells: Cells, least: int) -> MicroClusters:
+def cells_as_micro_clusters(cells: Cells, least: int) -> MicroClusters:
     """Each cell of at least `least` rows as a micro-cluster."""
     kept = cells.counts >= max(least, 1)
     d = cells.means.shape[1]

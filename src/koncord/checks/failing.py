@@ -11,14 +11,16 @@ def run_checks(checks: Iterable[Callable[[Any], None]], subject: Any) -> None:
             check(subject)
         except Exception as error:
             reason = str(error) or type(error).__name__
-            raise AssertionError(f"{type(subject).__name__} fails the check '{in_words(check)}': {reason}") from error
+            raise AssertionError(
+                f"{type(subject).__name__} fails the check '{sentence_of(check)}': {reason}"
+            ) from error
 
 
-def in_words(check: Callable[..., None]) -> str:
+def sentence_of(check: Callable[..., None]) -> str:
     """The sentence that a check is named by.
 
     >>> def it_ends() -> None: ...
-    >>> in_words(it_ends)
+    >>> sentence_of(it_ends)
     'it ends'
     """
     return check.__name__.replace("_", " ")

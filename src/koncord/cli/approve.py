@@ -5,7 +5,7 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
-from koncord.cli.owner import add_owner_options, as_record, as_text, state_folder
+from koncord.cli.owner import add_owner_options, consent_record, consent_text, state_folder
 
 NAME = "approve"
 SUMMARY = "agree, as the owner of a site, to a run that asks"
@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> None:
     if args.name is None:
         asked = consents(folder)
         if args.json:
-            print(as_json({"runs": [as_record(each) for each in asked]}))
+            print(as_json({"runs": [consent_record(each) for each in asked]}))
         else:
-            print("\n".join(as_text(each, folder) for each in asked) or "No run was asked of this site.")
+            print("\n".join(consent_text(each, folder) for each in asked) or "No run was asked of this site.")
         return
     decided = decide(folder, args.name, APPROVED)
-    print(as_json(as_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): agreed")
+    print(as_json(consent_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): agreed")

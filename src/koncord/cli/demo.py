@@ -61,9 +61,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from koncord.data.demonstrations import demonstration
-    from koncord.report.demonstration import as_text as about_classes
-    from koncord.report.demonstration import sent_by_site
-    from koncord.report.federation import as_text
+    from koncord.report.demonstration import bytes_by_site
+    from koncord.report.demonstration import demonstration_text as about_classes
+    from koncord.report.federation import federation_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
     from koncord.session.demonstration import demonstrate
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
             "local_counts": list(model.local_counts),
             "true_local_counts": list(truth.local_counts.values()),
             "classes": [asdict(each) for each in truth.crossings],
-            "sent_bytes": {site: n_bytes for site, (_, n_bytes) in sent_by_site(record, model.sites).items()},
+            "sent_bytes": {site: n_bytes for site, (_, n_bytes) in bytes_by_site(record, model.sites).items()},
             "report": str(args.out / PAGE),
             "model": str(args.out / MODEL),
             "out": str(args.out),
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     print(
-        f"{shown.about}\n\n{as_text(model, record)}\n\n{about_classes(model, record, shown.site)}\n\n"
+        f"{shown.about}\n\n{federation_text(model, record)}\n\n{about_classes(model, record, shown.site)}\n\n"
         f"report:  {args.out / PAGE}\n"
         f"next:    {own_command()} fit {shlex.quote(str(args.out / SITES))}/*.csv --out my-run\n"
         f"{about_path()}"

@@ -14,7 +14,7 @@ from koncord.cli.options import (
     add_table_options,
     check_estimator_options,
     estimator_of,
-    scaled,
+    scaled_table,
     table_of,
 )
 from koncord.cli.output import as_json, check_output_file
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
 
         read = table_of(args, args.file)
         notes = notes_on([read])
-        table, mean, scale = scaled(read, args)
+        table, mean, scale = scaled_table(read, args)
         estimator = estimator_of(args, random_state=args.seed)
         started = perf_counter()
         fitted = estimator.fit(table.X)
@@ -94,9 +94,9 @@ def run(args: argparse.Namespace) -> None:
             null_test = against_one_gaussian(table.X, args.seed)
         seconds = perf_counter() - started
         report(1.0, "describing the components")
-        from koncord.report.estimate import as_record, as_text, describe, headline
+        from koncord.report.estimate import describe_estimate, estimate_headline, estimate_record, estimate_text
 
-        estimate = describe(
+        estimate = describe_estimate(
             fitted,
             table,
             file=args.file,
@@ -112,10 +112,10 @@ def run(args: argparse.Namespace) -> None:
         if figures is not None:
             report(1.0, f"drawing {args.plot.name}")
             figure = figures.estimate_figure(
-                table.X, estimate.labels, estimate.means, estimate.candidates, title=headline(estimate)
+                table.X, estimate.labels, estimate.means, estimate.candidates, title=estimate_headline(estimate)
             )
             write_atomic(args.plot, figures.as_png(figure))
-    print(as_json(as_record(estimate)) if args.json else as_text(estimate))
+    print(as_json(estimate_record(estimate)) if args.json else estimate_text(estimate))
 
 
 def figures_module() -> Any:

@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.files import complete_rows
     from koncord.data.notes import notes_on
-    from koncord.report.federation import as_record, as_text
+    from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
     from koncord.session import federation
@@ -183,10 +183,13 @@ def run(args: argparse.Namespace) -> None:
             "labels": {table.name: str(labels_file(args.out, table.name)) for table in tables},
             "out": str(args.out),
         }
-        print(as_json({**as_record(model, record), **places, "notes": notes}))
+        print(as_json({**federation_record(model, record), **places, "notes": notes}))
     else:
         shown = "".join(f"note: {note}\n" for note in notes)
-        print(f"{shown}{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
+        print(
+            f"{shown}{federation_text(model, record)}\n\n"
+            f"written: {args.out / PAGE} and, beside it, the model and the labels"
+        )
 
 
 def check_names(files: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from koncord._files import locked
-    from koncord.report.federation import as_record, as_text
+    from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import LOCK, MODEL, PAGE, REPORTS, read_run, replace_run
     from koncord.runs.reports import Reports
@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> None:
         replace_run(args.folder, left.model, left.record, page(left.model, left.record), left.reports)
     if args.json:
         places = {"model": str(args.folder / MODEL), "report": str(args.folder / PAGE), "out": str(args.folder)}
-        print(as_json({**as_record(left.model, left.record), **places, "forgotten": list(left.record.forgotten)}))
+        print(
+            as_json({**federation_record(left.model, left.record), **places, "forgotten": list(left.record.forgotten)})
+        )
     else:
-        print(f"{as_text(left.model, left.record)}\n\nforgotten: {args.site}; nobody was asked again")
+        print(f"{federation_text(left.model, left.record)}\n\nforgotten: {args.site}; nobody was asked again")
         print(f"written: {args.folder / PAGE} and, beside it, the model; labels are given by koncord predict")

@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
     begin_log(args)
-    terms = terms_of(args)
+    terms = owner_terms(args)
     check_floor(args)
     check_methods(args)
     policy = site_policy_of(args)
@@ -193,7 +193,7 @@ def run(args: argparse.Namespace) -> None:
         join(args, invitation, table, policy, terms)
 
 
-def terms_of(args: argparse.Namespace) -> "Terms":
+def owner_terms(args: argparse.Namespace) -> "Terms":
     """How the owner is asked; limits in the policy file take the place of options that were not given."""
     from dataclasses import replace
 
@@ -305,7 +305,7 @@ def join(
             )
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
-        say(in_words(terms))
+        say(terms_in_words(terms))
         if policy.budget is not None:
             spent = place.spent()
             say(
@@ -318,7 +318,7 @@ def join(
             say("stopped.")
 
 
-def in_words(terms: "Terms") -> str:
+def terms_in_words(terms: "Terms") -> str:
     """How the owner is asked, in a line."""
     if terms.rules is not None:
         asked = "its policy agrees to runs; others " + (
@@ -337,7 +337,7 @@ class OwnerAsked:
         self.shown: set[tuple[str, tuple[int, ...]]] = set()
 
     def look(self) -> None:
-        from koncord.cli.owner import as_text
+        from koncord.cli.owner import consent_text
         from koncord.network.consent import WAITING, consents
         from koncord.network.processes import say
 
@@ -345,7 +345,7 @@ class OwnerAsked:
         for each in waiting:
             if (each.run, tuple(each.held)) not in self.shown:
                 self.shown.add((each.run, tuple(each.held)))
-                say(as_text(each, self.folder))
+                say(consent_text(each, self.folder))
                 if sys.stdin is not None and sys.stdin.isatty():
                     say("yes or no, and Enter:")
         if waiting and sys.stdin is not None and sys.stdin.isatty() and select([sys.stdin], [], [], 0)[0]:
@@ -416,9 +416,9 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
     if args.json:
         print(as_json({"site": invitation.site, "sent": link.sent, **({} if spent is None else {"epsilon": spent})}))
         return
-    rows = [tuple(str(row[name]) for name in COLUMNS) for row in link.sent]
+    rows = [tuple(str(row[name]) for name in DRY_RUN_COLUMNS) for row in link.sent]
     print(f"Nothing was sent. In a federation of its own, site {invitation.site} would send:\n")
-    print(text_table(COLUMNS, rows))
+    print(text_table(DRY_RUN_COLUMNS, rows))
     print(
         f"\n{total(link.sent)} bytes in {link.n_exchanges} exchanges; with other sites the number of global clusters,"
     )
@@ -427,7 +427,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         print(f"It would have spent epsilon {spent:.4g}; nothing was spent, as nothing left.")
 
 
-COLUMNS = ("exchange", "message", "field", "shape", "bytes")
+DRY_RUN_COLUMNS = ("exchange", "message", "field", "shape", "bytes")
 
 
 def total(sent: Sequence[dict[str, Any]]) -> str:

@@ -373,7 +373,7 @@ def table_of(
     )
 
 
-def scaled(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":
+def scaled_table(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":
     """The table to fit, what was subtracted from each of its columns, and what it was divided by."""
     import numpy as np
 

@@ -10,6 +10,7 @@ from koncord._progress import report, reporting
 from koncord.cli.options import add_notation_options, add_own_convert_option, conversions_of
 from koncord.cli.output import as_json, check_output_file
 from koncord.cli.progress import ProgressBar
+from koncord.model.outliers import OUTLIER_QUANTILE
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
@@ -35,7 +36,6 @@ examples:
   koncord predict run east.csv --clusters 3 --outliers
 """
 ARRAYS = (".npy", ".npz")
-OUTLIER_QUANTILE = 0.999  # as in koncord.model.globalmodel, which help should not import
 
 
 def add_parser(subparsers: Any) -> None:
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
         check_output_file("--out", args.out, ".csv")
     from koncord.data.units import converted
     from koncord.model.globalmodel import GlobalModel
-    from koncord.runs.assignments import as_counts_text, as_csv, as_record, assign_scaled
+    from koncord.runs.assignments import as_counts_text, as_csv, assign_scaled, assignments_record
     from koncord.runs.folder import model_file
 
     with ProgressBar() as bar, reporting(bar):
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
             write_atomic(args.out, as_csv(found).encode())
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
-        print(as_json({**as_record(found, model.n_clusters), **places}))
+        print(as_json({**assignments_record(found, model.n_clusters), **places}))
     elif args.out is not None:
         print(f"{as_counts_text(found, model.n_clusters)}\n\nwritten: {args.out}")
     else:

@@ -5,7 +5,7 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
-from koncord.cli.owner import add_owner_options, as_record, state_folder
+from koncord.cli.owner import add_owner_options, consent_record, state_folder
 
 NAME = "refuse"
 SUMMARY = "refuse, as the owner of a site, a run that asks or goes on"
@@ -41,4 +41,4 @@ def run(args: argparse.Namespace) -> None:
 
     folder = state_folder(args)
     decided = decide(folder, args.name, REFUSED, args.reason)
-    print(as_json(as_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): refused")
+    print(as_json(consent_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): refused")

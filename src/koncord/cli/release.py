@@ -5,7 +5,7 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
-from koncord.cli.owner import add_owner_options, as_record, state_folder
+from koncord.cli.owner import add_owner_options, consent_record, state_folder
 
 NAME = "release"
 SUMMARY = "let held replies of a site leave"
@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> None:
 
     released = release(state_folder(args), args.name, every=args.all)
     exchanges = "all exchanges" if released.releases_all else f"exchanges up to {released.released}"
-    print(as_json(as_record(released)) if args.json else f"run {released.run}: replies to {exchanges} may leave")
+    print(as_json(consent_record(released)) if args.json else f"run {released.run}: replies to {exchanges} may leave")

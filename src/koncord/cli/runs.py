@@ -50,16 +50,16 @@ def run(args: argparse.Namespace) -> None:
         found = [state for state in states if state.run == args.name]
         if not found:
             raise ValueError(f"No run {args.name!r} is known; known: {', '.join(s.run for s in states) or 'none'}.")
-        print(as_json(as_record(found[0])) if args.json else as_text(found[0]))
+        print(as_json(run_state_record(found[0])) if args.json else run_state_text(found[0]))
     elif args.json:
-        print(as_json({"runs": [as_record(state) for state in states]}))
+        print(as_json({"runs": [run_state_record(state) for state in states]}))
     elif not states:
         print("No run was started.")
     else:
-        print(text_table(COLUMNS, [row_of(state) for state in states]))
+        print(text_table(RUN_COLUMNS, [row_of(state) for state in states]))
 
 
-COLUMNS = ("run", "state", "method", "K", "exchanges", "missing", "asked by", "result")
+RUN_COLUMNS = ("run", "state", "method", "K", "exchanges", "missing", "asked by", "result")
 
 
 def row_of(state: "RunState") -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def row_of(state: "RunState") -> tuple[str, ...]:
     )
 
 
-def as_record(state: "RunState") -> dict[str, Any]:
+def run_state_record(state: "RunState") -> dict[str, Any]:
     """For a machine."""
     from dataclasses import asdict
 
@@ -84,7 +84,7 @@ def as_record(state: "RunState") -> dict[str, Any]:
     return {**content, "n_exchanges": len(state.exchanges), "seconds": state.seconds, "bytes": state.n_bytes}
 
 
-def as_text(state: "RunState") -> str:
+def run_state_text(state: "RunState") -> str:
     """One run for a person."""
     from koncord._words import text_table
 

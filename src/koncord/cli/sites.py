@@ -44,19 +44,21 @@ def run(args: argparse.Namespace) -> None:
     from koncord._words import text_table
     from koncord.network.places import Coordinator
 
-    rows = rows_of(Coordinator.load(args.folder))
+    rows = site_records(Coordinator.load(args.folder))
     if args.json:
         print(as_json({"sites": rows}))
     elif not rows:
         print("No site was invited.")
     else:
-        print(text_table(COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in COLUMNS) for row in rows]))
+        print(
+            text_table(SITE_COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in SITE_COLUMNS) for row in rows])
+        )
 
 
-COLUMNS = ("name", "state", "last seen", "version", "key made", "fingerprint")
+SITE_COLUMNS = ("name", "state", "last seen", "version", "key made", "fingerprint")
 
 
-def rows_of(place: "Coordinator") -> list[dict[str, Any]]:
+def site_records(place: "Coordinator") -> list[dict[str, Any]]:
     """One record a site."""
     from koncord.network.overview import sites_of
 

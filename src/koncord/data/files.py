@@ -44,7 +44,7 @@ from koncord.errors import TableArgumentError, TableError
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Values that differ by no more than the rounding of the largest one are the same value.
-ROUNDING = 16 * float(np.finfo(float).eps)
+VALUE_ROUNDING = 16 * float(np.finfo(float).eps)
 # Numbers of one Parquet batch: its columns are decoded side by side, next to the table they go into.
 BATCH_VALUES = 1 << 18
 DELIMITERS = ",;\t|"
@@ -86,7 +86,7 @@ class Table:
         return bool(np.isnan(self.X).any())
 
 
-class Choice(NamedTuple):
+class ChosenColumns(NamedTuple):
     """The columns to read, by position, and their names."""
 
     positions: list[int]
@@ -94,7 +94,7 @@ class Choice(NamedTuple):
     dropped: tuple[str, ...]
 
 
-Choose = Callable[[Sequence[str]], Choice]  # given all names of a file
+Choose = Callable[[Sequence[str]], ChosenColumns]  # given all names of a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Content(NamedTuple):
     """What a reader finds in a file."""
 
     X: FloatArray
-    choice: Choice
+    choice: ChosenColumns
     columns: tuple[str, ...]  # of X
     rounded: tuple[str, ...]
     levels: Mapping[str, tuple[str, ...]]
@@ -187,7 +187,7 @@ def read_table(
         refuses=refuses,
     )
 
-    def choose(names: Sequence[str]) -> Choice:
+    def choose(names: Sequence[str]) -> ChosenColumns:
         if not may_lack:
             check_categories(categories or (), names, path)
         return choose_columns(names, columns, [name for name in drop if name in names] if may_lack else drop, path)
@@ -289,7 +289,7 @@ def standardise(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 def is_constant(X: FloatArray) -> BoolArray:
     """Which columns of X (n, d) hold one value up to rounding, (d,); what is missing does not count."""
     low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
-    constant: BoolArray = high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    constant: BoolArray = high - low <= VALUE_ROUNDING * np.maximum(np.abs(low), np.abs(high))
     return constant
 
 
@@ -330,7 +330,9 @@ def refuse_array(array: str | None, path: Path) -> None:
         raise TableArgumentError(f"{shown(path)} holds one table, so it has no array {array!r}; leave out --array.")
 
 
-def choose_columns(names: Sequence[str], columns: Sequence[str] | None, drop: Collection[str], path: Path) -> Choice:
+def choose_columns(
+    names: Sequence[str], columns: Sequence[str] | None, drop: Collection[str], path: Path
+) -> ChosenColumns:
     """Positions of the columns to keep: those asked for, in that order, or all; without those to drop."""
     asked = [*(columns or ()), *drop]
     for name in asked:
@@ -358,7 +360,7 @@ def choose_columns(names: Sequence[str], columns: Sequence[str] | None, drop: Co
             f"which cannot be shown: {listed(hidden)}; rename it."
         )
     left_out = [name for name in dict.fromkeys(names) if name in drop or name in indexes]
-    return Choice([names.index(name) for name in kept], tuple(kept), tuple(left_out))
+    return ChosenColumns([names.index(name) for name in kept], tuple(kept), tuple(left_out))
 
 
 def suggestion(name: str, names: Sequence[str]) -> str:
@@ -597,7 +599,7 @@ def as_table_error(
         raise TableError(f"{shown(path)} cannot be read as {wanted}: {first_sentence(error)}.") from error
 
 
-def content_of(sources: Mapping[str, Any], choice: Choice, options: Reading, what: str) -> Content:
+def content_of(sources: Mapping[str, Any], choice: ChosenColumns, options: Reading, what: str) -> Content:
     """The table that columns of Arrow make."""
     found = columns_in(sources, options.notation, options.categories or (), what)
     check_text(found, choice, options, what, {name: place_of(sources[name]) for name in sources})
@@ -609,7 +611,7 @@ def content_of(sources: Mapping[str, Any], choice: Choice, options: Reading, wha
 
 
 def check_text(
-    columns: Sequence[Column], choice: Choice, options: Reading, what: str, places: Mapping[str, str]
+    columns: Sequence[Column], choice: ChosenColumns, options: Reading, what: str, places: Mapping[str, str]
 ) -> None:
     """Refuse text that nobody named a category, and dates and names of rows that were asked for."""
     asked = options.columns or ()
@@ -625,7 +627,7 @@ def check_text(
         )
 
 
-def assembled(X: FloatArray, columns: Sequence[Column], choice: Choice) -> Content:
+def assembled(X: FloatArray, columns: Sequence[Column], choice: ChosenColumns) -> Content:
     """The content of a file whose used columns are those of X, in order."""
     used = [column for column in columns if column.kind in USED]
     names = [column.name for column in used]

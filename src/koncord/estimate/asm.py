@@ -20,13 +20,13 @@ from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number, check_option
 from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
-from koncord.estimate.search import Candidate, best_of, n_held_out, split_rows
+from koncord.estimate.search import GridResult, best_configuration, n_held_out, split_rows
 from koncord.kernels.silhouette import HeldOut
 from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, Node, SplitForest, mixture_of
 from koncord.types import FloatArray, IntArray, Mixture
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
-GRID: Mapping[str, tuple[float, ...]] = {
+ASM_GRID: Mapping[str, tuple[float, ...]] = {
     "min_mass": (20, 50, 80, 120, 200),
     "split_factor": (0.3, 0.5, 0.7, 1.0),
     "merge_factor": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
@@ -84,7 +84,7 @@ class ASM(SphericalMixtureMixin):
         The three values used.
     extra_masses_ : tuple of float
         Minimum masses tried beyond the paper's grid because the table is small; empty otherwise.
-    results_ : tuple of Candidate
+    results_ : tuple of GridResult
         In grid order, those that count; empty when nothing was left open.
     best_score_ : float
         Silhouette of the chosen configuration, NaN when there was none.
@@ -144,16 +144,16 @@ class ASM(SphericalMixtureMixin):
         grow = partial(SplitForest, X, is_spherical=covariance == "spherical", n_em_iter=n_em_iter)
         is_open = any(len(values) > 1 for values in grid.values())
         with one_thread():
-            results: list[Candidate] = []
+            results: list[GridResult] = []
             if is_open:
                 rng = as_generator(self.random_state)
                 fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
                 results = score_grid(grow, fit_rows, HeldOut(X, held_rows), grid, max_components)
                 results = [each for each in results if each.params["min_mass"] not in extra or is_clear(each)]
-                tied = tied_with_best(results) if self.min_mass is None else [best_of(results)]
+                tied = tied_with_best(results) if self.min_mass is None else [best_configuration(results)]
             else:
                 config = {name: values[0] for name, values in grid.items()}
-                tied = [Candidate(params=config, n_components=0, score=float("nan"))]
+                tied = [GridResult(params=config, n_components=0, score=float("nan"))]
             with part(0.8 if is_open else 0.0, 1.0, "fitting all rows"):
                 best, leaves, mixture, group = first_that_holds(grow, tied, max_components)
         report(1.0)
@@ -175,7 +175,7 @@ class ASM(SphericalMixtureMixin):
     def _grid(self) -> dict[str, tuple[float, ...]]:
         """The values to choose from, each checked; a fixed parameter has one."""
         grid = {}
-        for name, paper in GRID.items():
+        for name, paper in ASM_GRID.items():
             given = getattr(self, name)
             values: tuple[Any, ...]
             if given is None:
@@ -219,14 +219,14 @@ def small_table_masses(n: int) -> tuple[float, ...]:
     >>> small_table_masses(75)
     ()
     """
-    smallest = min(GRID["min_mass"])
+    smallest = min(ASM_GRID["min_mass"])
     if n - n_held_out(n, HOLDOUT) >= ROOM_FOR * smallest:
         return ()
     masses = (n / divisor for divisor in SMALL_TABLE_DIVISORS)
     return tuple(mass for mass in masses if LEAST_MASS <= mass < smallest)
 
 
-def is_clear(candidate: Candidate) -> bool:
+def is_clear(candidate: GridResult) -> bool:
     return candidate.score >= CLEAR_SILHOUETTE
 
 
@@ -236,7 +236,7 @@ def score_grid(
     held_out: HeldOut,
     grid: Mapping[str, Sequence[float]],
     max_components: int,
-) -> list[Candidate]:
+) -> list[GridResult]:
     """Score every configuration, in grid order, with one tree a split factor and one cut of it a minimum mass.
 
     The lightest minimum mass comes first: it grows all of the tree that the others are cuts of, unless the cap on
@@ -259,21 +259,21 @@ def score_grid(
                     by_factor[merge_factor] = len(mixture), held_out.score_nearest(mixture.means)
                 scored[min_mass, split_factor, merge_factor] = by_factor[merge_factor]
     return [
-        Candidate(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
+        GridResult(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
         for values in product(*grid.values())
     ]
 
 
-def tied_with_best(results: Sequence[Candidate]) -> list[Candidate]:
+def tied_with_best(results: Sequence[GridResult]) -> list[GridResult]:
     """The best candidate and those after it in grid order that are as good and find as many components."""
-    best = best_of(results)
+    best = best_configuration(results)
     same = [each for each in results if (each.score, each.n_components) == (best.score, best.n_components)]
     return same or [best]
 
 
 def first_that_holds(
-    grow: Callable[..., SplitForest], tied: Sequence[Candidate], max_components: int
-) -> tuple[Candidate, list[Node], Mixture, IntArray]:
+    grow: Callable[..., SplitForest], tied: Sequence[GridResult], max_components: int
+) -> tuple[GridResult, list[Node], Mixture, IntArray]:
     """Fit all rows with the first candidate that finds as many components there as it did before; else with the first.
 
     Held-out rows cannot tell tied candidates apart. All rows can: one that merged its spurious halves by a hair on
@@ -285,8 +285,8 @@ def first_that_holds(
 
 
 def fit_all(
-    grow: Callable[..., SplitForest], candidate: Candidate, max_components: int
-) -> tuple[Candidate, list[Node], Mixture, IntArray]:
+    grow: Callable[..., SplitForest], candidate: GridResult, max_components: int
+) -> tuple[GridResult, list[Node], Mixture, IntArray]:
     config = candidate.params
     (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
     return candidate, leaves, *merge(mixture_of(leaves), config["merge_factor"])

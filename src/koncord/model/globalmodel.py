@@ -27,7 +27,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import gammaincinv
 
 from koncord._files import write_atomic
-from koncord._records import as_json, from_json
+from koncord._records import from_json, json_values
 from koncord.aggregate.base import members_of
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
@@ -39,19 +39,17 @@ from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.model.facts import SessionFacts
 from koncord.model.oldfiles import updated
+from koncord.model.outliers import OUTLIER, OUTLIER_QUANTILE
 from koncord.prepare.plan import Plan, plain_plan
 from koncord.types import BoolArray, FloatArray, IntArray
 
-FORMAT = "koncord-global-model"
-VERSION = 3
+MODEL_FORMAT = "koncord-global-model"
+MODEL_VERSION = 3
 READS = (1, 2, 3)
 # Arrays of the file that hold the shape of the clusters, where it is known.
 SHAPES = ("axes", "covariances", "mixing")
 # Arrays of the plan, where it has them.
 PLANNED = ("logged", "least", "low", "high", "fill", "covariances")
-# Quantile of the rows of a Gaussian cluster beyond which a row is an outlier: one in a thousand.
-OUTLIER_QUANTILE = 0.999
-OUTLIER = -1
 TREE = "tree."
 
 
@@ -125,11 +123,11 @@ class GlobalModel:
     @property
     def info(self) -> dict[str, Any]:
         """`diagnostics` and `session` as one dictionary of JSON values, for readers of `koncord fit --json`."""
-        own = as_json(self.diagnostics)
+        own = json_values(self.diagnostics)
         return {
             **own.pop("extra"),
             **own,
-            **as_json(self.session),
+            **json_values(self.session),
             "weak_clusters": list(self.session.weak_clusters),
             "set_aside": {site: int(mask.sum()) for site, mask in self.excluded.items()},
         }
@@ -249,8 +247,8 @@ class GlobalModel:
             return self
         if self.tree is None or k not in self.available:
             raise ValueError(
-                f"'k' of GlobalModel.at must be a number of clusters that this model has, {listed(self.available)}; "
-                f"got {k}."
+                "'k' of GlobalModel.at must be a number of clusters that this model has, "
+                f"{range_in_words(self.available)}; got {k}."
             )
         nodes, labels = self.tree.nodes_at(k), self.tree.labels_at(k)
         own = self.tree.labels_at(self.n_clusters)
@@ -260,8 +258,8 @@ class GlobalModel:
         return replace(
             self,
             centers=centers,
-            weights=joined(self.weights, into, k) if is_coarser else self._finer_weights(nodes, labels, own),
-            holdings=joined(self.holdings, into, k) if is_coarser else np.empty((0, k), dtype=np.int64),
+            weights=summed_into(self.weights, into, k) if is_coarser else self._finer_weights(nodes, labels, own),
+            holdings=summed_into(self.holdings, into, k) if is_coarser else np.empty((0, k), dtype=np.int64),
             groups={site: labels[leaves] for site, leaves in self.tree.groups.items()},
             gaussians=None
             if self.gaussians is None or self.tree.covariances is None
@@ -316,7 +314,7 @@ class GlobalModel:
             "means": self.means,
             "scales": self.scales,
             "holdings": self.holdings,
-            **({} if self.gaussians is None else shapes_of(self.gaussians)),
+            **({} if self.gaussians is None else shape_arrays(self.gaussians)),
             **{f"plan.{name}": each for name in PLANNED if (each := getattr(self.plan, name)) is not None},
             **({} if self.tree is None else tree_arrays(self.tree, self.sites)),
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
@@ -327,16 +325,16 @@ class GlobalModel:
     def _header(self) -> str:
         """Everything else in the file, as JSON."""
         header = {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": MODEL_FORMAT,
+            "version": MODEL_VERSION,
             "columns": list(self.columns),
             "sites": list(self.sites),
             "local_counts": list(self.local_counts),
             "seed": self.seed,
             "settings": dict(self.settings),
-            "diagnostics": as_json(self.diagnostics),
-            "confidence": as_json(self.confidence),
-            "session": as_json(self.session),
+            "diagnostics": json_values(self.diagnostics),
+            "confidence": json_values(self.confidence),
+            "session": json_values(self.session),
             "versions": dict(self.versions),
             "plan": {
                 "missing": self.plan.missing,
@@ -356,13 +354,14 @@ class GlobalModel:
             with safe_open(path, framework="numpy") as stored:
                 header = json.loads((stored.metadata() or {})["koncord"])
                 arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
-            if header["format"] != FORMAT:
+            if header["format"] != MODEL_FORMAT:
                 raise ModelFileError(f"{name!r} is not a koncord model but {header['format']!r}.")
             if header["version"] not in READS:
                 raise ModelFileError(
-                    f"{name!r} is a koncord model of version {header['version']}; this koncord reads up to {VERSION}."
+                    f"{name!r} is a koncord model of version {header['version']}; "
+                    f"this koncord reads up to {MODEL_VERSION}."
                 )
-            if header["version"] < VERSION:
+            if header["version"] < MODEL_VERSION:
                 header, arrays = updated(header, arrays)
             sites = tuple(header["sites"])
             return cls(
@@ -415,7 +414,7 @@ def plan_in(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Plan | None
     )
 
 
-def shapes_of(gaussians: Gaussians) -> dict[str, FloatArray]:
+def shape_arrays(gaussians: Gaussians) -> dict[str, FloatArray]:
     return dict(zip(SHAPES, (gaussians.axes, gaussians.covariances, gaussians.weights), strict=True))
 
 
@@ -446,11 +445,11 @@ def confidence_in(header: Mapping[str, Any]) -> Confidence | None:
     return None if stored is None else from_json(Confidence, stored)
 
 
-def listed(available: range) -> str:
+def range_in_words(available: range) -> str:
     return f"{available[0]} to {available[-1]}" if len(available) > 1 else f"{available[0]} only"
 
 
-def joined(values: Any, into: Mapping[int, int], k: int) -> Any:
+def summed_into(values: Any, into: Mapping[int, int], k: int) -> Any:
     """Sums over the last axis of the clusters that go into each of k."""
     found = np.zeros((*values.shape[:-1], k), dtype=values.dtype)
     for cluster, target in into.items():

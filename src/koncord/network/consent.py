@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,7 @@ from koncord._files import locked, write_atomic
 from koncord._text import shortened
 from koncord.errors import CheckpointError, KoncordError, NotAllowed
 from koncord.network.method import Statement
+from koncord.network.places import now
 
 WAITING, APPROVED, REFUSED = "waiting", "approved", "refused"
 FOLDER, HELD = "consent", "held"
@@ -224,10 +225,6 @@ def write_consent(folder: Path, consent: Consent) -> None:
     (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
     content = json.dumps(asdict(consent), indent=1).encode()
     write_atomic(consent_file(folder, consent.run), content, private=True, durable=True)
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def consent_to(

@@ -36,7 +36,7 @@ SAMPLE = np.linspace(-1.0, 1.0, 24).reshape(12, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunRequest:
     """Who asks for a run, what for, and which columns it is about."""
 
     by: str = NOT_SAID  # as the coordinator says; nobody proves it
@@ -49,7 +49,7 @@ class Statement:
     """What a site is asked to take part in, as its owner sees it."""
 
     identifier: str
-    asked: Asked
+    asked: RunRequest
     aggregator: str
     parameters: Mapping[str, Any]
     estimator: Mapping[str, Any]
@@ -69,7 +69,7 @@ class Statement:
         }
 
 
-def as_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: Asked | None = None) -> str:
+def statement_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: RunRequest | None = None) -> str:
     """The statement of a run; `estimator` holds the arguments of `estimator_named`."""
     stated = {
         "aggregator": aggregator.name,
@@ -99,7 +99,7 @@ def statement_of(text: str, aggregator: Aggregator) -> Statement:
     )
 
 
-def asked_in(content: Any) -> Asked:
+def asked_in(content: Any) -> RunRequest:
     """Who asks, from another's JSON; `ValueError` if it is not that."""
     if not isinstance(content, dict):
         raise ValueError("'asked' is not an object.")
@@ -110,7 +110,7 @@ def asked_in(content: Any) -> Asked:
         isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns)
     ):
         raise ValueError("'columns' is not a list of names.")
-    return Asked(
+    return RunRequest(
         by=shortened(by) or NOT_SAID,
         purpose=shortened(purpose) or NOT_SAID,
         columns=None if columns is None else tuple(columns),

@@ -28,7 +28,7 @@ class SiteNow:
 
 def sites_of(place: Coordinator) -> list[SiteNow]:
     """Every site that was invited, by name."""
-    known: dict[int, control.Node] = {}
+    known: dict[int, control.KnownKey] = {}
     if not place.is_insecure and is_running(place):
         try:
             known = control.nodes(place)
@@ -37,7 +37,7 @@ def sites_of(place: Coordinator) -> list[SiteNow]:
     return [site_now(place, site, known.get(site.node or 0)) for site in place.registered()]
 
 
-def site_now(place: Coordinator, site: RegisteredSite, node: control.Node | None) -> SiteNow:
+def site_now(place: Coordinator, site: RegisteredSite, node: control.KnownKey | None) -> SiteNow:
     answered, version = place.seen(site.name)
     return SiteNow(
         name=site.name,

@@ -76,12 +76,12 @@ def make_app(place: Coordinator, token: str) -> FastAPI:
 
     @app.get("/runs/{name}")
     def run(name: str) -> Response:
-        state = found(place, name)
+        state = run_named(place, name)
         return not_there() if state is None else HTMLResponse(run_page(state))
 
     @app.get("/runs/{name}/report")
     def report(name: str) -> Response:
-        state = found(place, name)
+        state = run_named(place, name)
         path = None if state is None or state.state != FINISHED else Path(state.out) / REPORT
         if path is None or not path.is_file():
             return not_there()
@@ -108,7 +108,7 @@ def is_token(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
 
 
-def found(place: Coordinator, name: str) -> RunState | None:
+def run_named(place: Coordinator, name: str) -> RunState | None:
     return next((state for state in read_states(place.folder) if state.run == name), None)
 
 
@@ -119,7 +119,7 @@ def not_there() -> Response:
 # --- pages ---
 
 
-def page(title: str, body: str) -> str:
+def html_document(title: str, body: str) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -144,7 +144,7 @@ def overview_page(place: Coordinator, sites: Sequence[SiteNow], runs: Sequence[R
         "<h2>Runs that are over</h2>",
         cards(over_card(state) for state in over) or '<p class="dim">none</p>',
     ]
-    return page(f"koncord: {place.address}", "".join(parts))
+    return html_document(f"koncord: {place.address}", "".join(parts))
 
 
 def cards(bodies: Iterable[str]) -> str:
@@ -213,7 +213,7 @@ def run_page(state: RunState) -> str:
     shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
     head = "<tr><th>exchange<th>asked<th>answered<th>missing<th>seconds<th>bytes</tr>"
     report = f'<p><a href="/runs/{escape(state.run)}/report">the report</a></p>' if state.state == FINISHED else ""
-    return page(
+    return html_document(
         f"run {state.run}",
         f'<p><a href="/">all</a></p><h1>{escape(state.run)} <span class="{escape(state.state)}">{escape(state.state)}'
         f'</span></h1>{report}<div class="scroll"><table>{shown}</table></div><h2>Exchanges</h2>'

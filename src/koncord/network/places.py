@@ -15,7 +15,7 @@ from koncord.errors import KoncordError
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
 REQUEST_FORMAT = "koncord-request"
-VERSION = 1
+PLACES_VERSION = 1
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 LOWEST_PORT, HIGHEST_PORT = 1, 65535
@@ -130,7 +130,7 @@ class Coordinator:
             write_authority(self.folder, self.hosts)
         settings = {
             "format": COORDINATOR_FORMAT,
-            "version": VERSION,
+            "version": PLACES_VERSION,
             **{name: value for name, value in asdict(self).items() if name != "folder"},
         }
         write_atomic(self.folder / "settings.json", json.dumps(settings, indent=1).encode(), private=True)
@@ -168,7 +168,7 @@ class RegisteredSite:
         return fingerprint(self.public.encode()) if self.public else ""
 
     def save(self, path: Path) -> None:
-        content = {"format": SITE_FORMAT, "version": VERSION, **asdict(self)}
+        content = {"format": SITE_FORMAT, "version": PLACES_VERSION, **asdict(self)}
         content["site"] = content.pop("name")
         write_atomic(path, json.dumps(content, indent=1).encode(), private=True, durable=True)
 
@@ -196,7 +196,7 @@ class Request:
 
     @property
     def signed_content(self) -> bytes:
-        return json.dumps([REQUEST_FORMAT, VERSION, self.site, self.public, self.version]).encode()
+        return json.dumps([REQUEST_FORMAT, PLACES_VERSION, self.site, self.public, self.version]).encode()
 
     @classmethod
     def made(cls, site: str, private: bytes, version: str) -> Self:
@@ -210,7 +210,7 @@ class Request:
     def save(self, path: Path) -> None:
         content = {
             "format": REQUEST_FORMAT,
-            "version": VERSION,
+            "version": PLACES_VERSION,
             "site": self.site,
             "public": self.public,
             "fingerprint": self.fingerprint,
@@ -251,7 +251,7 @@ class Invitation:
     is_insecure: bool = False
 
     def save(self, path: Path) -> None:
-        content = {"format": INVITE_FORMAT, "version": VERSION, **asdict(self)}
+        content = {"format": INVITE_FORMAT, "version": PLACES_VERSION, **asdict(self)}
         write_atomic(path, json.dumps(content, indent=1).encode(), private=True)
 
     @property
@@ -304,8 +304,10 @@ def read_json(path: Path, format_: str, what: str) -> dict[str, Any]:
         raise KoncordError(f"'{path}' is not {what}.") from error
     if not isinstance(content, dict) or content.get("format") != format_:
         raise KoncordError(f"'{path}' is not {what}.")
-    if content.get("version") != VERSION:
-        raise KoncordError(f"'{path}' has version {content.get('version')}; this koncord reads version {VERSION}.")
+    if content.get("version") != PLACES_VERSION:
+        raise KoncordError(
+            f"'{path}' has version {content.get('version')}; this koncord reads version {PLACES_VERSION}."
+        )
     return content
 
 

@@ -24,7 +24,7 @@ SHARES = {MOMENTS: 3.0, CELLS: 5.0, ROUND: 4.0, HOLDINGS: 1.0}
 # Releases in which a site looks for the cells that describe its rows.
 N_PASSES = 3
 # Taken off what may be spent, so that no sum of rounded numbers exceeds it.
-ROUNDING = 1e-9
+COST_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +72,13 @@ class Accountant:
         self.budget = budget
         self.n_allowed = {MOMENTS: 1, CELLS: N_PASSES, ROUND: n_rounds, HOLDINGS: 1}
         whole = sum(SHARES[kind] * n for kind, n in self.n_allowed.items())
-        total = rho_of(budget.epsilon, budget.delta) * (1 - ROUNDING)
+        total = rho_of(budget.epsilon, budget.delta) * (1 - COST_ROUNDING)
         self.rhos = {kind: total * share / whole for kind, share in SHARES.items()}
         self.n_used = dict.fromkeys(SHARES, 0)
 
     def scale(self, kind: str, sensitivity: float) -> float:
         """Standard deviation of the noise of a release of this kind."""
-        return sensitivity / sqrt(2 * self.rhos[kind]) * (1 + ROUNDING)
+        return sensitivity / sqrt(2 * self.rhos[kind]) * (1 + COST_ROUNDING)
 
     def release(self, kind: str, values: IntArray, sensitivity: float) -> IntArray:
         """`values` with noise, where a row adds a vector no longer than `sensitivity` to them."""

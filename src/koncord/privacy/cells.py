@@ -39,17 +39,17 @@ def find_cells(mechanism: Mechanism, ball: Ball, k: int, min_report: int, rng: n
     d = len(ball.center)
     centers = ball.center + rng.standard_normal((k, d)) * (ball.radius / REACH / sqrt(d))
     for _ in range(N_PASSES - 1):
-        centers = moved(centers, mechanism.cells(centers, ball), ball, rng)
+        centers = moved_cells(centers, mechanism.cells(centers, ball), ball, rng)
     found = mechanism.cells(centers, ball)
-    return taken(cells_of(found, ball), is_cell(found, ball, min_report))
+    return some_noisy_cells(cells_of(found, ball), is_cell(found, ball, min_report))
 
 
-def moved(centers: FloatArray, found: NoisySums, ball: Ball, rng: np.random.Generator) -> FloatArray:
+def moved_cells(centers: FloatArray, found: NoisySums, ball: Ball, rng: np.random.Generator) -> FloatArray:
     """Means of the cells that stand out from noise; the other centers go beside these, to where most scatter is."""
     large = is_cell(found, ball, 1)
     if not large.any():
         return centers
-    cells = taken(cells_of(found, ball), large)
+    cells = some_noisy_cells(cells_of(found, ball), large)
     n_others = int((~large).sum())
     shares = cells.scatters / cells.scatters.sum() if cells.scatters.any() else cells.counts / cells.counts.sum()
     beside = rng.choice(len(cells), n_others, p=shares)
@@ -69,21 +69,21 @@ def is_cell(found: NoisySums, ball: Ball, min_report: int) -> BoolArray:
 def cells_of(found: NoisySums, ball: Ball) -> Cells:
     """Counts, means and scatters from noisy sums; those of cells that are hardly there mean little."""
     counts = np.maximum(found.counts, 1.0)
-    gaps = within(found.sums / counts[:, None], ball.radius)
+    gaps = inside_ball(found.sums / counts[:, None], ball.radius)
     # About the noisy mean, which noise has moved away from the rows: once for that, once because it lengthens the sum.
     moved_by = found.sums.shape[1] * found.sum_noise**2 / counts
     scatters = np.maximum(found.squares[:, 0] - counts * np.vecdot(gaps, gaps) + 2 * moved_by, 0.0)
     return Cells(counts=np.rint(counts).astype(np.int64), means=ball.center + gaps, scatters=scatters)
 
 
-def within(gaps: FloatArray, radius: float) -> FloatArray:
+def inside_ball(gaps: FloatArray, radius: float) -> FloatArray:
     """Vectors shortened to `radius`: no mean of rows of a ball lies outside it."""
     lengths = np.sqrt(np.vecdot(gaps, gaps))
     shortened: FloatArray = gaps * (radius / np.maximum(lengths, radius))[..., None]
     return shortened
 
 
-def taken(cells: Cells, at: BoolArray) -> Cells:
+def some_noisy_cells(cells: Cells, at: BoolArray) -> Cells:
     return Cells(counts=cells.counts[at], means=cells.means[at], scatters=cells.scatters[at])
 
 
@@ -91,7 +91,7 @@ def scaled_down(cells: Cells, most: int) -> Cells:
     """Cells that stand for no more rows than there are."""
     counts = at_most(cells.counts, most)
     scatters = cells.scatters * counts / np.maximum(cells.counts, 1)
-    return taken(Cells(counts=counts, means=cells.means, scatters=scatters), counts > 0)
+    return some_noisy_cells(Cells(counts=counts, means=cells.means, scatters=scatters), counts > 0)
 
 
 def at_most(counts: Any, most: int) -> IntArray:

@@ -28,7 +28,7 @@ LEVELS = 0.33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
+class JointCells:
     """A partition of rows, and what is sent of their two-valued columns."""
 
     of_row: IntArray  # (n_rows,) the cell of each row, numbered from 0
@@ -118,14 +118,14 @@ def pairs_of(X: FloatArray) -> FloatArray:
     return pairs
 
 
-def one_cell(rows: Rows) -> Cells:
+def one_cell(rows: Rows) -> JointCells:
     """All rows in one cell."""
     counts = rows.has_rarer.sum(axis=0)
     sent = np.minimum(BASE * np.rint(counts / BASE).astype(np.int64), BASE * (len(rows.X) // BASE))
-    return Cells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=sent[None])
+    return JointCells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=sent[None])
 
 
-def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, Cells]:
+def refined(cells: JointCells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, JointCells]:
     """The labels as they may be sent, and the cells that all answers make together after that.
 
     Rows leave a cell in groups of at least `least` that no row dominates; the others go with the nearest such group.
@@ -133,10 +133,10 @@ def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[Int
     allowed = labels.copy()
     of_row = cells.of_row.copy()
     rarer = list(cells.rarer)
-    for cell, own in enumerate(members_of(cells.of_row, len(cells))):
+    for cell, own in enumerate(places_by_number(cells.of_row, len(cells))):
         if not (labels[own] != labels[own[0]]).any():
             continue
-        groups = [own[at] for at in members_of(*as_numbers(labels[own]))]
+        groups = [own[at] for at in places_by_number(*renumbered(labels[own]))]
         most = max(range(len(groups)), key=lambda at: (len(groups[at]), -at))
         name = labels[groups[most][0]]
         parts = safe_parts(groups, most, rows, least)
@@ -150,7 +150,7 @@ def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[Int
                 rarer.append(own_sent)
     if len(rarer) == len(cells):
         return allowed, cells
-    return allowed, Cells(of_row=of_row, rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1))
+    return allowed, JointCells(of_row=of_row, rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1))
 
 
 def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> list[IntArray]:
@@ -194,19 +194,19 @@ def divided(sent: IntArray, counts: list[IntArray], sizes: list[int]) -> IntArra
     return of_parts
 
 
-def as_numbers(labels: IntArray) -> tuple[IntArray, int]:
+def renumbered(labels: IntArray) -> tuple[IntArray, int]:
     """Labels numbered from 0 in their order, and how many there are."""
     distinct, numbers = np.unique(labels, return_inverse=True)
     return numbers, len(distinct)
 
 
-def members_of(numbers: IntArray, n: int) -> list[IntArray]:
+def places_by_number(numbers: IntArray, n: int) -> list[IntArray]:
     """The places of each number from 0 to n - 1, in order."""
     order = np.argsort(numbers, kind="stable")
     return np.split(order, np.cumsum(np.bincount(numbers, minlength=n))[:-1])
 
 
-def two_valued_as_sent(cells: Cells, rows: Rows) -> FloatArray:
+def two_valued_as_sent(cells: JointCells, rows: Rows) -> FloatArray:
     """The two-valued columns (n_rows, n_two_valued) with as many rarer values in each cell as are sent of it."""
     sent: FloatArray = np.empty(rows.has_rarer.shape)
     starts = np.concatenate([[0], np.cumsum(np.bincount(cells.of_row, minlength=len(cells)))])
@@ -221,7 +221,7 @@ def two_valued_as_sent(cells: Cells, rows: Rows) -> FloatArray:
 class Store(Protocol):
     """Where the cells are kept from one answer to the next."""
 
-    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+    def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         """Keep what `change` makes of what is kept (None at first); kept when this returns, nobody between."""
 
 
@@ -229,9 +229,9 @@ class InMemory:
     """Cells kept as long as this object."""
 
     def __init__(self) -> None:
-        self.cells: Cells | None = None
+        self.cells: JointCells | None = None
 
-    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+    def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         self.cells = change(self.cells)
         return self.cells
 
@@ -254,15 +254,15 @@ class JointPartition:
         self.least = least
         self.store: Store = InMemory() if store is None else store
 
-    def open(self) -> Cells:
+    def open(self) -> JointCells:
         """The cells as they are; from now on something was answered."""
         return self.store.update(self._or_one)
 
-    def apart(self, labels: IntArray, least: int = 1) -> tuple[IntArray, Cells]:
+    def apart(self, labels: IntArray, least: int = 1) -> tuple[IntArray, JointCells]:
         """The labels as they may be sent, and the cells after that; `least` may ask for larger groups."""
         allowed = labels
 
-        def change(before: Cells | None) -> Cells:
+        def change(before: JointCells | None) -> JointCells:
             nonlocal allowed
             allowed, after = refined(self._or_one(before), labels, self.rows, max(least, self.least))
             return after
@@ -270,5 +270,5 @@ class JointPartition:
         cells = self.store.update(change)
         return allowed, cells
 
-    def _or_one(self, before: Cells | None) -> Cells:
+    def _or_one(self, before: JointCells | None) -> JointCells:
         return one_cell(self.rows) if before is None else before

@@ -42,7 +42,7 @@ LONGEST_NAME = 1_000
 LARGEST_FLOAT = float(np.finfo(float).max)
 SMALLEST_FLOAT = float(np.finfo(float).smallest_subnormal)  # the least that is more than 0
 # A sum of weights that are at most one each may exceed their number by rounding.
-ROUNDING = 1e-6
+SUM_ROUNDING = 1e-6
 AT_MOST = "at most "
 
 Sizes = dict[str, int]
@@ -116,7 +116,7 @@ class Array:
             raise ValueError(f"must hold numbers from {self.least:g} to {self.most:g}")
         if self.total is not None:
             most = sizes.get(self.total, LARGEST[self.total])
-            if value.sum() > most * (1 + ROUNDING):
+            if value.sum() > most * (1 + SUM_ROUNDING):
                 raise ValueError(f"must not sum to more than {most}, the {self.total}")
 
     def settle(self, value: np.ndarray[Any, Any], sizes: Sizes) -> None:

@@ -33,7 +33,7 @@ def choice(model: GlobalModel) -> Mapping[str, Any]:
         "figure": figure(made),
         "captions": captions(made),
         "candidates": candidates(made),
-        "runners_up": runners_up(model),
+        "runners_up": runners_up_table(model),
     }
 
 
@@ -199,7 +199,7 @@ def candidates(made: KChoice) -> TableView:
     )
 
 
-def runners_up(model: GlobalModel) -> TableView | None:
+def runners_up_table(model: GlobalModel) -> TableView | None:
     """The next best numbers of clusters, and how much worse each is."""
     sure = model.confidence
     if sure is None or not sure.runners_up:

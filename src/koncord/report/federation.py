@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from koncord._records import as_json
+from koncord._records import json_values
 from koncord._words import counted, text_table
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
@@ -156,10 +156,10 @@ def why_no_silhouette(model: GlobalModel) -> str:
 
 def is_exact(model: GlobalModel) -> bool:
     """Whether every row of every site is in the counts by cluster, whatever it is near to."""
-    return floor_of(model) == 1 and is_complete(model)
+    return floor_of(model) == 1 and counts_are_complete(model)
 
 
-def is_complete(model: GlobalModel) -> bool:
+def counts_are_complete(model: GlobalModel) -> bool:
     """Whether the counts by cluster hold, without noise, all rows that there are."""
     is_told = all(row.rows for row in site_rows(model)) and not model.session.withheld
     return is_told and not private_sites(model)
@@ -312,7 +312,7 @@ def rows_in_all(model: GlobalModel) -> str:
     return f"{about}{counted(n_rows_told(model), 'reported row')}"
 
 
-def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
+def federation_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
     """For a machine."""
     return {
         "n_clusters": model.n_clusters,
@@ -320,7 +320,7 @@ def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
         "seconds": round(record.seconds, 3),
         "silhouette": mean_silhouette(model),
         "belief": belief(model),
-        "confidence": as_json(model.confidence),
+        "confidence": json_values(model.confidence),
         "available": list(model.available),
         "estimator": record.estimator,
         "aggregator": record.aggregator,
@@ -332,7 +332,7 @@ def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
     }
 
 
-def as_text(model: GlobalModel, record: RunRecord) -> str:
+def federation_text(model: GlobalModel, record: RunRecord) -> str:
     """For a person."""
     treated = (
         "standardized over the sites (--no-standardize to keep units)" if record.is_standardized else "not standardized"
@@ -384,7 +384,7 @@ def clusters_text(model: GlobalModel) -> str:
                 f"{row.rows:,}",
                 f"{row.share:.1%}",
                 f"{len(row.sites)}{' weak' if row.is_weak else ''}",
-                *evidence(model, row),
+                *evidence_cells(model, row),
                 ", ".join(
                     f"{'high' if difference.is_above else 'low'} {model.columns[difference.column]}"
                     for difference in row.differences
@@ -395,7 +395,7 @@ def clusters_text(model: GlobalModel) -> str:
     )
 
 
-def evidence(model: GlobalModel, row: ClusterRow) -> tuple[str, ...]:
+def evidence_cells(model: GlobalModel, row: ClusterRow) -> tuple[str, ...]:
     """What speaks for a cluster, as cells."""
     if model.confidence is not None:
         own = model.confidence.clusters[row.number]

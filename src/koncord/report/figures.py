@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from sklearn.decomposition import PCA
 
 from koncord._words import counted
-from koncord.estimate.search import Candidate, best_of
+from koncord.estimate.search import GridResult, best_configuration
 from koncord.report.tables import count_rows
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -28,7 +28,7 @@ MANY_COMPONENTS = 30
 
 
 def estimate_figure(
-    X: FloatArray, labels: IntArray, means: FloatArray, candidates: Sequence[Candidate], *, title: str
+    X: FloatArray, labels: IntArray, means: FloatArray, candidates: Sequence[GridResult], *, title: str
 ) -> Figure:
     """Rows on their first two principal axes, by component; beside it, if there was a choice, K against silhouette.
 
@@ -107,7 +107,7 @@ def draw_components(axes: Axes, X: FloatArray, labels: IntArray, means: FloatArr
     tidy(axes)
 
 
-def draw_choice(axes: Axes, candidates: Sequence[Candidate], *, n_components: int) -> None:
+def draw_choice(axes: Axes, candidates: Sequence[GridResult], *, n_components: int) -> None:
     scored = [candidate for candidate in candidates if not isnan(candidate.score)]
     axes.scatter(
         [candidate.n_components for candidate in scored],
@@ -122,7 +122,7 @@ def draw_choice(axes: Axes, candidates: Sequence[Candidate], *, n_components: in
     axes.plot(
         [row.n_components for row in best], [row.score for row in best], color=COLORS[0], lw=1.2, label="best of each K"
     )
-    chosen = best_of(candidates)
+    chosen = best_configuration(candidates)
     if scored:
         axes.scatter(
             [chosen.n_components],

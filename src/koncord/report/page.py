@@ -38,8 +38,8 @@ from koncord.report.federation import (
     about_candidates,
     average_center,
     cluster_rows,
+    counts_are_complete,
     headline,
-    is_complete,
     n_rows_told,
     notes_of,
     site_rows,
@@ -56,7 +56,7 @@ from koncord.runs.folder import PAGE, read_run
 from koncord.runs.record import RunRecord
 
 # A page may load nothing and run nothing; only its own style counts.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 View = Mapping[str, Any]  # what a template names
 HEADINGS = {
     "truth": "Against the known classes",
@@ -95,9 +95,9 @@ def page(model: GlobalModel, record: RunRecord) -> str:
         "choice": choice(model),
         "holdings": holdings(model),
         "map": parameters(model, record),
-        "sizes": sizes(model, rows),
+        "sizes": sizes_view(model, rows),
         "local": local_counts(model, record),
-        "silhouettes": silhouettes(model, rows),
+        "silhouettes": silhouettes_view(model, rows),
         "centers": centers(model, rows),
         "sent": sent(model, record),
         "settings": settings(model, record),
@@ -105,7 +105,7 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     }
     return rendered(
         "page",
-        policy=POLICY,
+        policy=CONTENT_POLICY,
         css=Markup(CSS),
         headline=headline(model),
         date=record.started[:10],
@@ -140,7 +140,7 @@ def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
         how = "cells that stand out from the noise at each site"
     elif is_partly_private(model):
         how = "found at each site; with a privacy budget, cells that stand out from the noise"
-    return span(told) if told else NOT_TOLD, how
+    return number_range(told) if told else NOT_TOLD, how
 
 
 def least_apart_in_short(model: GlobalModel) -> tuple[str, str]:
@@ -157,14 +157,14 @@ def sure(model: GlobalModel) -> View:
         "belief": first,
         "others": others,
         "notes": notes_of(model),
-        "evidence": evidence(model),
+        "evidence": evidence_table(model),
         "tree": tree(model),
         "draws": draws(model),
         "upsilon": upsilon(model),
     }
 
 
-def evidence(model: GlobalModel) -> TableView | None:
+def evidence_table(model: GlobalModel) -> TableView | None:
     """What speaks for each cluster."""
     found = model.confidence
     if found is None:
@@ -299,10 +299,10 @@ def holdings(model: GlobalModel) -> View:
         last_is_total=True,
         is_wide=True,
     )
-    return {"about": about_counts(model), "table": table}
+    return {"about": about_rows_by_cluster(model), "table": table}
 
 
-def about_counts(model: GlobalModel) -> str:
+def about_rows_by_cluster(model: GlobalModel) -> str:
     """What counts of rows leave out, and what noise they have."""
     said = []
     if is_all_private(model):
@@ -391,10 +391,10 @@ def components_table(model: GlobalModel) -> TableView:
 # --- one bar a cluster, one a site ---
 
 
-def sizes(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
+def sizes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
     largest = max(row.share for row in rows)
     caption = "No site told of rows by cluster; the weights are equal for want of counts"
-    if is_complete(model):
+    if counts_are_complete(model):
         caption = "Rows in each cluster over all sites, their part of all rows, and the sites that hold any"
     elif model.holdings.any():
         caption = "Rows that sites told of in each cluster, their part of all such rows, and the sites that told of any"
@@ -470,7 +470,7 @@ def about_held(model: GlobalModel) -> str:
     return "The clusters held are the global ones that it told of rows in."
 
 
-def silhouettes(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
+def silhouettes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
     values = [row.silhouette for row in rows if row.silhouette is not None]
     if not values:
         return {"table": None, "why_none": why_no_silhouette(model)}
@@ -577,7 +577,7 @@ def sent_by_message(record: RunRecord) -> TableView:
         caption="Sent by kind of message, over all sites, in the order of the exchanges",
         columns=[*words("message"), *numeric("times", "numbers in one", "numbers in all", "bytes in all")],
         rows=[
-            [kind, f"{len(numbers):,}", span(sorted(numbers)), f"{sum(numbers):,}", size_of(n_bytes[kind])]
+            [kind, f"{len(numbers):,}", number_range(sorted(numbers)), f"{sum(numbers):,}", size_of(n_bytes[kind])]
             for kind, numbers in kinds.items()
         ],
     )
@@ -747,7 +747,7 @@ def discloses(record: RunRecord) -> bool:
     return any(each.grows_with_rows for each in record.sends)
 
 
-def span(values: Sequence[int]) -> str:
+def number_range(values: Sequence[int]) -> str:
     """Smallest and largest of sorted numbers, or the one they all are."""
     return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
 

@@ -153,7 +153,7 @@ def about_draws(sure: Confidence) -> str | None:
     own = sum(each.share for each in sure.resampled if each.n_clusters == k)
     others = [each.n_clusters for each in sure.resampled if each.n_clusters != k]
     told = f"Of {sure.n_draws} draws of the sites with replacement, {own:.0%} give K = {k}"
-    return f"{told}." if not others else f"{told}, the others {span(sorted(others))}."
+    return f"{told}." if not others else f"{told}, the others {k_range(sorted(others))}."
 
 
 def stability_of(cluster: ClusterConfidence) -> str:
@@ -166,7 +166,7 @@ def apart_of(cluster: ClusterConfidence) -> str:
     return "none" if cluster.apart is None else f"{cluster.apart:.1f} from {cluster.nearest}"
 
 
-def span(ks: Sequence[int]) -> str:
+def k_range(ks: Sequence[int]) -> str:
     return str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
 
 

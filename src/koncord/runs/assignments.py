@@ -79,20 +79,20 @@ def as_csv(found: Assignments) -> str:
         zip(
             range(1, len(found) + 1),
             found.labels.tolist(),
-            shortened(found.distances),
+            distance_texts(found.distances),
             empty if found.runner_ups is None else found.runner_ups.tolist(),
-            empty if found.runner_up_distances is None else shortened(found.runner_up_distances),
+            empty if found.runner_up_distances is None else distance_texts(found.runner_up_distances),
             strict=True,
         )
     )
     return text.getvalue()
 
 
-def shortened(distances: FloatArray) -> list[str]:
+def distance_texts(distances: FloatArray) -> list[str]:
     return [f"{distance:.6g}" for distance in distances.tolist()]
 
 
-def as_record(found: Assignments, n_clusters: int) -> dict[str, Any]:
+def assignments_record(found: Assignments, n_clusters: int) -> dict[str, Any]:
     """For a machine."""
     return {
         "labels": found.labels,

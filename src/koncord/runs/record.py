@@ -16,8 +16,8 @@ from koncord.protocol.departures import Departure
 from koncord.protocol.schema import Sent
 from koncord.protocol.setup import SENDS
 
-FORMAT = "koncord-run"
-VERSION = 1
+RECORD_FORMAT = "koncord-run"
+RECORD_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class RunRecord:
         )
 
     def save(self, path: Path) -> None:
-        record = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        record = {"format": RECORD_FORMAT, "version": RECORD_VERSION, **asdict(self)}
         write_atomic(path, f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
 
     @classmethod
@@ -129,12 +129,12 @@ class RunRecord:
             raise KoncordError(f"There is no record of a run '{path}'.")
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            if record["format"] != FORMAT:
+            if record["format"] != RECORD_FORMAT:
                 raise ValueError("another format")
-            if record["version"] != VERSION:
+            if record["version"] != RECORD_VERSION:
                 raise KoncordError(
                     f"'{path}' is the record of a run of version {record['version']}; "
-                    f"this koncord reads version {VERSION}."
+                    f"this koncord reads version {RECORD_VERSION}."
                 )
             given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls) if each.name in record}
             if "clusters_bound" not in record:

@@ -29,7 +29,7 @@ FORMAT, VERSION = "koncord-reports", 1
 PREFIX = "replies."
 OPENING = ("measure", "prepare")
 
-Replies = Mapping[str, bytes]  # by the digest of the message that was asked
+KeptReplies = Mapping[str, bytes]  # by the digest of the message that was asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +57,7 @@ class Reports:
     min_report: int | None
     min_support: int
     local_counts: bool = True  # whether the sites were asked for them
-    replies: Mapping[str, Replies]  # by site
+    replies: Mapping[str, KeptReplies]  # by site
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Reports:
             raise ValueError(f"{site!r} is the only site of this run: without it there is no model; delete the run.")
         return replace(self, replies={name: own for name, own in self.replies.items() if name != site})
 
-    def with_replies(self, more: Mapping[str, Replies]) -> Self:
+    def with_replies(self, more: Mapping[str, KeptReplies]) -> Self:
         """The same with what other sites sent."""
         return replace(self, replies={**self.replies, **more})
 

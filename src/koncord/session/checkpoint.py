@@ -153,7 +153,7 @@ class SiteMemory:
     def __init__(self, path: Path, site: Site, aggregator: type[Aggregator], identity: Mapping[str, Any]) -> None:
         self.path = path
         self.site = site
-        self.identity = {**identity, **budget_of(site)}
+        self.identity = {**identity, **stated_budget(site)}
         self.last = Answered(exchange=0)
         if path.exists():
             self._restore(aggregator)
@@ -236,7 +236,7 @@ class SiteMemory:
             self.site.resume(prepared, found, state)
 
 
-def budget_of(site: Site) -> dict[str, Any]:
+def stated_budget(site: Site) -> dict[str, Any]:
     """The privacy budget of a site, by the name it has in a sentence."""
     return {} if site.private is None else {"privacy budget": site.private.budget.as_dict()}
 

@@ -25,7 +25,7 @@ from koncord.runs.reports import Agreement, Reports
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.preparing import opened, opened_again
 from koncord.session.roster import Roster
-from koncord.session.rounds import Asked, run_rounds
+from koncord.session.rounds import RoundRequest, run_rounds
 from koncord.session.site import Site, client_stream
 from koncord.session.transport import PackedLink
 from koncord.types import FloatArray, IntArray
@@ -223,7 +223,7 @@ def run_federation(
     with part(0.95, 1.0, "who holds what"):
         link.keeps = False
         attribute = dict.fromkeys(link.clients if asks_holdings is None else asks_holdings, attribution_of(outcome))
-        holdings = roster.exchange_all([Asked(round_=round_, down=attribute)])[0] if attribute else {}
+        holdings = roster.exchange_all([RoundRequest(round_=round_, down=attribute)])[0] if attribute else {}
         if asks_holdings is not None:
             holdings = component_holdings(outcome)
     report(1.0)
@@ -233,7 +233,7 @@ def run_federation(
     told = agreed.replies
     return GlobalModel(
         centers=outcome.centers,
-        weights=shares_of(counts.sum(axis=0)),
+        weights=shares_of_counts(counts.sum(axis=0)),
         columns=plan.features,
         means=plan.feature_means,
         scales=plan.feature_scales,
@@ -292,7 +292,7 @@ def attribution_of(outcome: Outcome) -> setup.Attribute:
     )
 
 
-def shares_of(counts: IntArray) -> FloatArray:
+def shares_of_counts(counts: IntArray) -> FloatArray:
     """Share of each count in their sum; equal shares where every count was withheld."""
     total = counts.sum()
     shares: FloatArray = counts / total if total else np.full(len(counts), 1 / len(counts))

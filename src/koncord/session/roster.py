@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koncord.aggregate.base import Message, Replies
-from koncord.session.rounds import Asked, Link
+from koncord.session.rounds import Link, RoundRequest
 
 OPENING_ROUND = 0
 
@@ -44,10 +44,10 @@ class Roster:
         """Ask every client for the openings it has not answered."""
         self._exchange(self.clients, [])
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         return self._exchange([client for client in self.clients if any(client in each.down for each in asked)], asked)
 
-    def _exchange(self, clients: Sequence[str], asked: Sequence[Asked]) -> list[Replies]:
+    def _exchange(self, clients: Sequence[str], asked: Sequence[RoundRequest]) -> list[Replies]:
         openings = [
             (
                 opening,
@@ -60,7 +60,7 @@ class Roster:
             for opening in self.openings
         ]
         openings = [(opening, down) for opening, down in openings if down]
-        first = [Asked(round_=OPENING_ROUND, down=down) for _, down in openings]
+        first = [RoundRequest(round_=OPENING_ROUND, down=down) for _, down in openings]
         received = self.link.exchange_all([*first, *asked])
         for (opening, _), replies in zip(openings, received, strict=False):
             opening.replies.update(replies)

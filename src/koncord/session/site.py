@@ -19,7 +19,7 @@ from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
-from koncord.protocol.partition import Cells, JointPartition, Rows, rows_of, two_valued_as_sent
+from koncord.protocol.partition import JointCells, JointPartition, Rows, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
@@ -192,7 +192,7 @@ class Site:
         exact = setup.measured(self._sent_table(), self.columns, message, self.min_report)
         return exact if self.partition is None else setup.rounded_measures(exact)
 
-    def _sent_table(self, cells: Cells | None = None) -> FloatArray:
+    def _sent_table(self, cells: JointCells | None = None) -> FloatArray:
         """The table that sums are sent of: two-valued columns have as many rarer values in a cell as are sent of it."""
         if self.partition is None:
             return self.answered

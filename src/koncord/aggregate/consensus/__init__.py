@@ -26,12 +26,18 @@ from koncord.aggregate.consensus.microclusters import (
     stacked,
 )
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
-from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
+from koncord.aggregate.consensus.support import (
+    SUPPORT_REACH,
+    credible,
+    weak_clusters,
+    with_micro_clusters,
+    without_excess,
+)
 from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
-from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
+from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, StopReason
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
-from koncord.kernels.cutting import groups_of, labels_of
+from koncord.kernels.cutting import group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
@@ -78,12 +84,12 @@ class Sums:
 # --- client steps ---
 
 
-def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
+def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
     """Micro-clusters of the rows, each of whole groups of the joint partition."""
     least = max(down.min_report, local.min_report)
     if len(local.X) < least:
         return None, nothing(local.X.shape[1])
-    labels = labels_of(
+    labels = group_labels(
         groups_of(local.X, least, is_safe=None if local.rows is None else local.rows.safe_cuts), len(local.X)
     )
     groups = local.grouped(labels, least)
@@ -168,7 +174,7 @@ class Found:
     gaussians: Gaussians | None = None
     stabilities: tuple[float | None, ...]  # of each cluster
     shifts: tuple[float, ...]  # how far the center that moved most moved in each round
-    stopped: Stopped
+    stopped: StopReason
     n_dropped: int  # clusters that were chosen and held no rows
 
     def assign(self, means: FloatArray) -> IntArray:
@@ -224,7 +230,7 @@ class Consensus(Aggregator):
     """
 
     name: ClassVar[str] = "consensus"
-    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
+    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report_micro_clusters, Refine: refine}
     sums_over_cells: ClassVar[bool] = True
 
     def __init__(
@@ -348,7 +354,7 @@ class Consensus(Aggregator):
         centers, within = agreed.centers(), agreed.within()
         rows = agreed.rows()  # what each client last told of its rows by center
         shifts: list[float] = []
-        stopped: Stopped = "round limit"
+        stopped: StopReason = "round limit"
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
             replies = yield Refine(centers=centers, min_report=self.micro_rows)
             replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
@@ -356,7 +362,7 @@ class Consensus(Aggregator):
                 stopped = "no replies"
                 break
             rows |= {client: up.counts for client, up in replies.items()}
-            before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.support)
+            before, centers = centers, moved(centers, replies, reach=SUPPORT_REACH * within, min_support=self.support)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
         if shifts and shifts[-1] <= self.tol * within:

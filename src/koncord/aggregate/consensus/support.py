@@ -17,7 +17,7 @@ from koncord.kernels.assign import nearest
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # How far from a center the mean of a client's rows may lie, in root mean squared distances of rows to centers.
-REACH = 2.0
+SUPPORT_REACH = 2.0
 
 
 def without_excess(reports: Mapping[str, MicroClusters], min_support: int) -> dict[str, MicroClusters]:

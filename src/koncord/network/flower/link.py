@@ -18,7 +18,7 @@ from koncord.network.flower.programs import SUPERLINK, call, write_app
 from koncord.protocol.chain import Receipt, Verify
 from koncord.protocol.setup import Prepare
 from koncord.session.policy import ServerPolicy
-from koncord.session.rounds import Asked
+from koncord.session.rounds import RoundRequest
 from koncord.session.transport import Carried, Journal, PackedLink, set_aside_for
 
 CONNECTS_WITHIN = 120.0
@@ -104,7 +104,7 @@ class FlowerLink(PackedLink):
         self._waits = policy.round_timeout
         self._waited: Counter[str] = Counter()  # seconds for the owner of each site
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         # One site that comes late does its phase 1 while the others go on.
         n_prepared = sum(isinstance(message, Prepare) for each in asked for message in each.down.values())
         self._waits = self.policy.first_timeout if n_prepared >= self.min_sites else self.policy.round_timeout
