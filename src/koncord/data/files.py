@@ -23,6 +23,7 @@ import numpy as np
 from koncord._text import is_showable
 from koncord._validation import LARGEST_VALUE
 from koncord._words import counted, joined, listed
+from koncord.data.arrow import values_of
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -470,7 +471,7 @@ def as_floats(column: Any) -> FloatArray:
         return np.full(len(column), np.nan)
     if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
-    return np.asarray(column, dtype=np.float64)
+    return values_of(column)
 
 
 # --- NPY and NPZ ---
