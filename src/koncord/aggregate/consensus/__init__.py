@@ -388,7 +388,7 @@ class Consensus(Aggregator):
 def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
     """Gaussian clusters, fitted to the micro-clusters without a further round."""
     parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
-    gaussians, shares = fit_gaussians(parts, agreed.choice.labels)
+    gaussians, shares = fit_gaussians(parts, agreed.choice.labels, rng)
     labels = shares.argmax(axis=1)
     came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
     # d' is read off clusters that do not overlap, as it was when they were chosen.
@@ -468,7 +468,12 @@ def set_aside(agreed: Agreed) -> dict[str, int]:
 
 def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
     said, chosen = [], agreed.choice.chosen.n_clusters
-    if chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
+    if chosen > 1 and not agreed.choice.look.stands_alone(agreed.choice.chosen):
+        said.append(
+            "There may be no structure beyond the shape of the cloud: each of these clusters runs into another one "
+            "without a valley between them, as pieces of a skewed or heavy-tailed cloud without any clusters do."
+        )
+    elif chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
         said.append(
             "Not all of these clusters stand apart from their neighbours: there is more structure than in one "
             "Gaussian, but a skewed or uniform cloud without any clusters could look the same."

@@ -67,6 +67,8 @@ AS_SEPARATED = 0.05
 MOST_PIECES = 2.5
 # Depth of a valley in the density that must be there where the null model alone would say one cluster.
 LEAST_VALLEY = 0.3
+# Depth of a valley that is more than the unevenness of a density of micro-clusters.
+ANY_VALLEY = 0.15
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
 STABILITY_DRAWS = 10
@@ -146,6 +148,14 @@ class Look:
     def labels_of(self, candidate: Candidate) -> IntArray:
         one = np.zeros(len(self.micro), dtype=np.int64)
         return self.labels.get((candidate.hierarchy, candidate.n_clusters), one)
+
+    def stands_alone(self, candidate: Candidate) -> bool:
+        """Whether some cluster has a valley between it and each of its nearest.
+
+        Pieces of a tail have none, however far apart they are: the density only falls.
+        """
+        valleys = self.shapes.valleys(self.labels_of(candidate))
+        return bool(valleys.size) and float(valleys.min(axis=1).max()) >= ANY_VALLEY
 
     def is_likelier(self, one: Candidate, other: Candidate) -> bool:
         """Whether a mixture of Gaussians from the clusters of one is better than that from the other, by BIC."""
@@ -246,6 +256,13 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     if found.n_clusters <= standing.n_clusters:
         if is_certain:
             return standing
+        # Fewer clusters may stand apart for certain: among clusterings as separated as any, and no coarser than the
+        # second answer.
+        least = max(each.separation for each in compact) - AS_SEPARATED
+        finer = [each for each in candidates if each.n_clusters >= found.n_clusters and each.separation >= least]
+        certain = most_apart(each for each in finer if each.certainty >= CERTAIN)
+        if certain is not None and len(look.micro.axes) > 0:
+            return certain
         is_as_separated = standing.separation > found.separation - AS_SEPARATED
         return standing if is_as_separated and look.is_likelier(standing, found) else found
     is_as_good = found.separation >= standing.separation - AS_SEPARATED and found.gap >= standing.gap
