@@ -12,7 +12,7 @@ import numpy as np
 from koncord._progress import part, report
 from koncord._records import from_json
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator, Outcome, members_of, sends_rows
+from koncord.aggregate.base import Aggregator, Described, Outcome, members_of, sends_rows
 from koncord.aggregate.diagnostics import is_json
 from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
@@ -129,7 +129,8 @@ def run(
         labels_at_sites=labels_at_sites,
         labels_in_memory=labels_in_memory,
     )
-    reports = reports_of(link, aggregator, model) if can_keep(aggregator) else None
+    keeps = can_keep(aggregator) and not model.session.privacy  # a budget takes more than one answer
+    reports = reports_of(link, aggregator, model) if keeps else None
     return RunResult(model=model, record=record, reports=reports)
 
 
@@ -190,7 +191,11 @@ def run_federation(
     agreed = agreed_by(moments, standardize=standardize, common=common_columns) if agreement is None else agreement
     columns, means, scales = agreed.columns, agreed.means, agreed.scales
     # The server comes first: it checks its parameters before any site begins to work.
-    server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
+    rng, described = np.random.default_rng(client_stream(seed, SERVER, 0)), described_by(moments, agreed)
+    if described:
+        server = aggregator.private_server(link.clients, len(columns), rng, described)
+    else:
+        server = aggregator.server(link.clients, len(columns), rng)
     prepare = setup.Prepare(seed=seed, columns=columns, means=means, scales=scales)
     prepared = roster.require(prepare)  # goes down with the server's first message
     with part(0.05, 0.95, "phases 1 and 2"):
@@ -247,6 +252,22 @@ def agreed_by(moments: Mapping[str, setup.Moments], *, standardize: bool, common
     columns = setup.agreed_columns(moments, common=common)
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
     return Agreement(columns=columns, means=means, scales=scales)
+
+
+def described_by(moments: Mapping[str, setup.Moments], agreed: Agreement) -> dict[str, Described]:
+    """What the sites with a privacy budget told of their rows, on the agreed scale."""
+    found = {}
+    for site, told in sorted(moments.items()):
+        if told.epsilon is not None and told.delta is not None:
+            order = setup.order_of(told.columns, agreed.columns)
+            found[site] = Described(
+                count=told.count,
+                means=(told.means[order] - agreed.means) / agreed.scales,
+                variances=told.scatters[order] / max(told.count, 1) / agreed.scales**2,
+                epsilon=told.epsilon,
+                delta=told.delta,
+            )
+    return found
 
 
 def component_holdings(outcome: Outcome) -> dict[str, setup.Holdings]:
