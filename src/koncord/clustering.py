@@ -176,8 +176,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.labels_ = [
             indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
         ]
-        told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
+        counts = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
+        self.local_counts_ = [own_count(link.sites[name], counts) for name in self.sites_]
         return self
 
     def _take(self, result: RunResult) -> None:

@@ -2,7 +2,7 @@
 
 First the site learns, through noise, how many rows it has and where they lie. Then it looks for cells that describe
 them: k-means from points drawn around the noisy mean, every pass one release, with no more cells than stand out from
-the noise. What an aggregator asks for first is told from these cells; each later round of sums is one release more.
+the noise. What an aggregator asks for first is computed from these cells; each later round of sums is one release more.
 """
 
 from collections.abc import Callable
@@ -102,16 +102,16 @@ class PrivateClient:
             agreed = Ball(center=np.full(d, self.budget.center), radius=self.budget.bound)
             self._learn(**moments_of(self.mechanism.moments(agreed), agreed))
         known = self.known
-        if not self._is_told() or known.means is None or known.variances is None:
+        if not self._is_reported() or known.means is None or known.variances is None:
             return self._moments(count=0, means=np.zeros(d), scatters=np.zeros(d))
         scatters = known.count * np.maximum(known.variances, 0.0)
         return self._moments(count=known.count, means=known.means, scatters=scatters)
 
-    def _moments(self, **told: Any) -> setup.Moments:
+    def _moments(self, **reported: Any) -> setup.Moments:
         promise: dict[str, Any] = {name: float(getattr(self.budget, name)) for name in setup.BUDGET}
-        return setup.Moments(columns=self.columns, **told, **promise)
+        return setup.Moments(columns=self.columns, **reported, **promise)
 
-    def _is_told(self) -> bool:
+    def _is_reported(self) -> bool:
         """Whether there are rows enough to say anything of them, as far as the noise lets the site know."""
         return self.known.count >= self.min_report
 
@@ -155,8 +155,8 @@ class PrivateClient:
             counts, sums = self._sums(message.centers, max(message.min_report, self.min_report))
             return consensus.Sums(counts=counts, sums=sums)
         counts, sums = self._sums(message.centers, max(message.min_count, self.min_report))
-        is_told = counts > 0
-        return fedkmeans.LocalMeans(centers=sums[is_told] / counts[is_told, None], counts=counts[is_told])
+        is_reported = counts > 0
+        return fedkmeans.LocalMeans(centers=sums[is_reported] / counts[is_reported, None], counts=counts[is_reported])
 
     def restore(self, known: Known, prepared: setup.Prepare | None) -> None:
         """Go on as if this client had just learnt what it kept."""
@@ -182,30 +182,30 @@ class PrivateClient:
         """Cells of the rows, as many as the noise lets stand out."""
         assert self.ball is not None
         d = len(self.ball.center)
-        if not self._is_told():
+        if not self._is_reported():
             return Cells(counts=np.empty(0, dtype=np.int64), means=np.empty((0, d)), scatters=np.empty(0))
         noise = self.mechanism.accountant.scale(CELLS, sensitivity_of(d)) / STEPS
         k = int(np.clip(BLUR * self.known.count / (REACH * noise * sqrt(d)), 1, MOST_CELLS))
         return scaled_down(find_cells(self.mechanism, self.ball, k, self.min_report, rng), self.known.count)
 
     def _sums(self, centers: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
-        """Counts and sums of the rows by nearest center; zeros where the count is not told from noise, or too small."""
+        """Counts and sums of the rows by nearest center; zero where the count is lost in noise or too small."""
         assert self.ball is not None
         k, d = centers.shape
-        if not self._is_told():
+        if not self._is_reported():
             return np.zeros(k, dtype=np.int64), np.zeros((k, d))
         found = self.mechanism.cells(centers, self.ball, ROUND)
         counts = np.where(found.counts >= max(least, NO_SUM * found.count_noise), found.counts, 0.0)
-        told = at_most(counts, self.known.count)
+        reported = at_most(counts, self.known.count)
         means = self.ball.center + found.sums / np.maximum(counts, 1)[:, None]
-        return told, np.where(told[:, None] > 0, told[:, None] * means, 0.0)
+        return reported, np.where(reported[:, None] > 0, reported[:, None] * means, 0.0)
 
     def _holdings(self, message: setup.Attribute) -> setup.Holdings:
-        """Noisy rows by cluster, made to sum to the noisy rows; silhouettes are not told."""
+        """Noisy rows by cluster, made to sum to the noisy rows; silhouettes are not sent."""
         assert self.ball is not None
         k = len(message.centers)
         counts = np.zeros(k, dtype=np.int64)
-        if self._is_told():
+        if self._is_reported():
             noisy = self.mechanism.holdings(message.centers, self.ball)
             large = np.where(noisy >= self.min_report, noisy, 0)  # else a count of noise alone takes another with it
             counts = apportioned(large if large.any() else noisy, self.known.count)

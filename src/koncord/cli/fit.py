@@ -28,6 +28,7 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 from koncord.session.policy import ServerPolicy, SitePolicy
 
@@ -69,14 +70,13 @@ GUARDS = {"min_report": SitePolicy.min_report, "min_support": ServerPolicy.min_s
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord fit FILE [FILE ...] --out DIR [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
     add_common_option(add_table_options(parser))

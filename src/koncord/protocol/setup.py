@@ -173,7 +173,7 @@ def attribute(X: FloatArray, labels: IntArray, down: Attribute, min_report: int 
 def without_small(counts: IntArray, least: int) -> IntArray:
     """Counts with those below `least` as 0, and with them the next smallest if what is left out sums to such a count.
 
-    Whoever knows the number of all rows knows the sum of what is left out.
+    A reader who knows the number of all rows knows the sum of what is left out.
     """
     is_small = counts < least
     if 0 < counts[is_small].sum() < least and not is_small.all():
@@ -212,15 +212,15 @@ def common_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
     first, *others = moments.values()
     shared = tuple(column for column in first.columns if all(column in other.columns for other in others))
     if not shared:
-        own = "; ".join(f"{client} has {', '.join(told.columns)}" for client, told in moments.items())
+        own = "; ".join(f"{client} has {', '.join(sent.columns)}" for client, sent in moments.items())
         raise ColumnsDiffer(f"The sites share no column: {own}.")
     return shared
 
 
 def left_out(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> dict[str, list[str]]:
     """The columns that are not used, and the clients that have them."""
-    others = dict.fromkeys(column for told in moments.values() for column in told.columns if column not in columns)
-    return {column: [client for client, told in moments.items() if column in told.columns] for column in others}
+    others = dict.fromkeys(column for sent in moments.values() for column in sent.columns if column not in columns)
+    return {column: [client for client, sent in moments.items() if column in sent.columns] for column in others}
 
 
 def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:

@@ -287,14 +287,14 @@ def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> tupl
 
 
 def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
-    """Rows that a site counted at the beginning and told no cluster of, by site; those without are left out."""
+    """Rows that a site counted at the beginning and reported in no cluster, by site; sites without any are left out."""
     rows = {site: moments[site].count - int(holdings[site].counts.sum()) for site in holdings}
     return {site: n for site, n in rows.items() if n}
 
 
 def promises(moments: Mapping[str, setup.Moments]) -> dict[str, Promise]:
     """The privacy budget of each site that has one."""
-    budgets = {site: told.budget for site, told in sorted(moments.items()) if told.epsilon is not None}
+    budgets = {site: sent.budget for site, sent in sorted(moments.items()) if sent.epsilon is not None}
     return {site: from_json(Promise, budget) for site, budget in budgets.items()}
 
 

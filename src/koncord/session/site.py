@@ -166,7 +166,7 @@ class Site:
         return setup.rounded(setup.describe(self._used(X), self.uses, self.min_report))
 
     def _apart(self, labels: IntArray, least: int) -> Grouped:
-        """The rows in groups that the joint partition allows, two-valued columns as they are told."""
+        """The rows in groups that the joint partition allows, two-valued columns as they are sent."""
         assert self.partition is not None
         assert self.prepared is not None
         allowed, cells = self.partition.apart(labels, least)
@@ -200,7 +200,7 @@ class Site:
         self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
 
     def resume_private(self, known: Known, prepared: setup.Prepare | None) -> None:
-        """The same for a site with a privacy budget: what it spent and told holds."""
+        """The same for a site with a privacy budget: what it spent and sent still counts."""
         assert self.private is not None
         self.private.restore(known, prepared)
         self.prepared = prepared
@@ -215,14 +215,14 @@ class Site:
         clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
         return clipped
 
-    def _check_scale(self, message: setup.Prepare, told: setup.Moments) -> None:
+    def _check_scale(self, message: setup.Prepare, sent: setup.Moments) -> None:
         """Refuse a scale by what this site tells of its columns anyway: what it refuses must not tell of a row.
 
-        No row lies farther from its mean than the root of the scatter. Where nothing is told, nothing is refused.
+        No row lies farther from its mean than the root of the scatter. Where nothing was sent, nothing is refused.
         """
-        if told.count:
+        if sent.count:
             with np.errstate(over="ignore"):
-                farthest = (np.abs(told.means - message.means) + np.sqrt(told.scatters)) / message.scales
+                farthest = (np.abs(sent.means - message.means) + np.sqrt(sent.scatters)) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
 
