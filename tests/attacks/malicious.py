@@ -126,7 +126,7 @@ class Malicious:
         return read_ledger(self.place.ledger) if self.place.ledger.exists() else []
 
 
-def n_rows_told(found, X):
+def n_rows_reported(found, X):
     """Rows of X that are among the guesses, to the last digit that matters; and guesses that are no row."""
     if not len(found):
         return 0, 0

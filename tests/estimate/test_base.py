@@ -153,7 +153,7 @@ def test_what_has_no_components_is_refused_in_a_sentence(estimator, sentence, tw
     assert sentence in str(caught.value)
 
 
-def test_a_site_of_which_every_row_is_noise_is_told(two):
+def test_a_site_of_which_every_row_is_noise_is_reported(two):
     with pytest.raises(KoncordError, match=r"DBSCAN finds no component in 80 rows: it takes every row for noise\."):
         FederatedClustering(DBSCAN(eps=1e-9), random_state=0, standardize=False).fit([two])
 

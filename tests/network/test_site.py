@@ -251,7 +251,7 @@ def test_arguments_of_an_estimator_are_checked_before_a_row_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("privacy", [None, Budget(epsilon=20.0, delta=1e-5, bound=20.0)])
-def test_how_long_an_answer_took_is_told_in_whole_seconds_and_beside_a_budget_not_at_all(privacy, tmp_path):
+def test_how_long_an_answer_took_is_reported_in_whole_seconds_and_beside_a_budget_not_at_all(privacy, tmp_path):
     make(tmp_path, "north", budget=privacy)
     _, seconds, *_ = answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 2)
     assert len(seconds) == 2

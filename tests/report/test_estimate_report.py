@@ -1,4 +1,4 @@
-"""Phase 1 on one table, told to a person or to a machine."""
+"""Phase 1 on one table, as text or as a record."""
 
 from types import SimpleNamespace
 
@@ -36,7 +36,7 @@ def test_means_are_told_in_the_units_of_the_file_too(halves):
     assert np.allclose(record["means_original"], 1 + 2 * np.array(record["means"]))
 
 
-def test_a_count_that_changed_on_all_rows_is_told(halves):
+def test_a_count_that_changed_on_all_rows_is_reported(halves):
     text = estimate_text(estimate_of(*halves))
     assert "without the held-out rows it found K = 3, on all rows K = 2\n" in text
     assert "chosen among 2 configurations: silhouette 0.9000 on 2 held-out rows\n" in text

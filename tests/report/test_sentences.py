@@ -291,7 +291,7 @@ CONDITIONS = {
     "The labels of the rows are at the sites": lambda c: c.at_sites,
     "cluster -1": lambda c: False,
     "set aside": lambda c: c.aside,
-    "a count of one tells of one row": lambda c: (
+    "a count of one stands for one row": lambda c: (
         c.floor in (1, None) and c.aggregator != "afcl" and c.names - c.private
     ),
     "stands for at least 20 rows": lambda c: c.floor == 20 and c.aggregator != "afcl",
@@ -302,7 +302,7 @@ CONDITIONS = {
     "the sites agree": lambda c: len(c.model.components) > 1,
     "Every small mark is a micro-cluster": lambda c: c.aggregator == "consensus",
     "Every small mark is a local component": lambda c: c.model.components and c.aggregator != "consensus",
-    "nobody was told this number": lambda c: c.aggregator in FINDS_K,
+    "this number was not given": lambda c: c.aggregator in FINDS_K,
     "| as asked |": lambda c: c.aggregator in NEEDS_K and c.k == c.record.options["--clusters"],
     "found, given an upper bound": lambda c: c.aggregator == "afcl",
     "and every site answered": lambda c: not c.missing,
@@ -311,10 +311,10 @@ CONDITIONS = {
     "never the rows": lambda c: c.aggregator != "afcl",
     "in a form the server can read": lambda c: c.aggregator == "afcl",
     "The mean of a single row is that row": lambda c: any(len(t.X) == 1 for t in c.tables) and c.floor == 1,
-    "No count by cluster holds": lambda c: c.model.session.withheld,
-    "are fewer at a site are counted with another one": lambda c: c.floor != 1 and c.names - c.private,
-    "told no more than the names of": lambda c: c.small or "s2" in c.model.session.silent,
-    "not told": lambda c: (
+    "The counts by cluster leave out": lambda c: c.model.session.withheld,
+    "has fewer rows of a cluster, they are counted with another": lambda c: c.floor != 1 and c.names - c.private,
+    "knows only the names of": lambda c: c.small or "s2" in c.model.session.silent,
+    "not reported": lambda c: (
         c.small or c.model.session.silent or any(a.asked == "Attribute" for a in c.model.session.missing)
     ),
     "What speaks for each cluster": lambda c: c.aggregator == "consensus",
@@ -334,7 +334,7 @@ CONDITIONS = {
     "A single point has no axes": lambda c: c.k == 1 and not c.model.components,
     "the cross the runner-up": lambda c: c.aggregator == "consensus" and c.model.diagnostics.choice.runner_up,
     "Rows in each cluster over all sites": lambda c: c.is_complete,
-    "Rows that sites told of in each cluster": lambda c: not c.is_complete,
+    "Rows reported in each cluster": lambda c: not c.is_complete,
     "that answered to the end": lambda c: any(a.asked == "Attribute" for a in c.model.session.missing),
     ", by noisy counts": lambda c: c.private and c.floor == 20,
     "how many cells of rows stand out": lambda c: c.private,
@@ -356,7 +356,7 @@ def test_each_condition_is_met_by_some_run_and_not_by_another():
     for sentence, holds in CONDITIONS.items():
         seen = {bool(holds(case_of(name))) for name in CASES}
         # Rows are withheld by noise alone, which no run here makes sure of; the other words are never on a page.
-        never = ("cluster -1", "strong structure", "hardly any", "No count by cluster holds")
+        never = ("cluster -1", "strong structure", "hardly any", "The counts by cluster leave out")
         assert seen == {True, False} or sentence in never, sentence
 
 
@@ -388,4 +388,4 @@ def test_the_terminal_says_what_the_page_says(case):
     assert ("no site holds rows of two clusters" in text) == CONDITIONS["no site holds rows of two clusters"](case)
     n_told = case.model.holdings.sum() + sum(case.model.session.withheld.values())
     assert f"{n_told:,}" in text.splitlines()[0]
-    assert ("not told" in text) == bool(CONDITIONS["not told"](case))
+    assert ("not reported" in text) == bool(CONDITIONS["not reported"](case))

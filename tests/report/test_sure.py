@@ -138,7 +138,7 @@ def test_one_far_handful_of_rows_is_not_called_strong():
     assert model.n_clusters == 1 or "supported by a single site" in said
 
 
-def test_a_runner_up_is_told_with_what_makes_it_worse():
+def test_a_runner_up_is_reported_with_what_makes_it_worse():
     other = RunnerUp(
         n_clusters=4,
         least_apart=1.31,

@@ -620,7 +620,7 @@ def test_a_site_below_its_floor_gets_its_labels_and_tells_its_columns_only():
     assert not small.any()
 
 
-def test_no_count_of_few_rows_is_told_of_clusters_nor_follows_from_what_is_told():
+def test_no_count_of_few_rows_is_reported_of_clusters_nor_follows_from_what_is_reported():
     centers, held = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0]]), (500, 30, 5)
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(center, 1, (n, D)) for center, n in zip(centers, held, strict=True)])

@@ -64,7 +64,7 @@ RULES = """\
 n counts seeds (for a number), or sets and pairs of set and seed (for a sentence).
 
 A sentence of the paper is judged on the sets that are the paper's own (Waveform, Abalone, FrogA, FrogB, MNIST); what
-happens on the others is told beside it. Nothing is tuned to make a verdict.
+happens on the others is noted beside it. Nothing is tuned to make a verdict.
 """
 
 
@@ -195,12 +195,12 @@ def how_it_was_run(rows: Sequence[Row]) -> str:
     counts = Counter(row.status for row in rows)
     hours = sum(row.seconds for row in rows) / 3600
     versions = sorted({row.versions for row in rows if row.versions})
-    told = [
+    reported = [
         f"The rows here: {len(rows):,} runs, {counts[DONE]:,} done, {counts[TIMED_OUT]:,} timed out, "
         f"{counts[FAILED]:,} failed; {hours:,.1f} hours of one core."
     ]
-    told += [f"Versions: {'; '.join(versions)}."] if versions else []
-    return " ".join(told) + "\n"
+    reported += [f"Versions: {'; '.join(versions)}."] if versions else []
+    return " ".join(reported) + "\n"
 
 
 def verdict_table(claims: Sequence[Claim]) -> str:
@@ -249,13 +249,13 @@ CLAIM_COLUMNS = ("claim", "paper", "ours", "n", "verdict", "why")
 
 def claim_cells(claim: Claim) -> tuple[str, ...]:
     why = [claim.reason.replace(SCATTER, "").strip("; "), explanation(claim) if claim.verdict == DIFFERS else ""]
-    told = "; ".join(filter(None, why))
-    return claim.cell, paper_text(claim), ours_text(claim), str(claim.n or ""), claim.verdict, told
+    reported = "; ".join(filter(None, why))
+    return claim.cell, paper_text(claim), ours_text(claim), str(claim.n or ""), claim.verdict, reported
 
 
 def explanation(claim: Claim) -> str:
     """What people found out about why it differs."""
-    return "; ".join(told for pattern, told in explanations().items() if fnmatchcase(claim.name, pattern))
+    return "; ".join(reported for pattern, reported in explanations().items() if fnmatchcase(claim.name, pattern))
 
 
 def picture_text(name: str, beside: str) -> str:

@@ -1,6 +1,6 @@
 """The paper's protocol as data: sets, clients, grids, seeds, time limits, and the estimator of every method.
 
-The appendix "Implementation and protocol details" says most of it; where it leaves a choice, the choice is told here.
+The appendix "Implementation and protocol details" says most of it; where it leaves a choice, the choice is stated here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ RELEASED_ROUNDS, RELEASED_ROUNDS_FMNIST = 10, 20
 
 
 def phase_1(method: str, dataset: str, true_counts: Sequence[int]) -> Any:
-    """The estimator that every client runs; the oracle alone is told the counts."""
+    """The estimator that every client runs; only the oracle is given the counts."""
     if method == "oracle":
         return counts_alone(true_counts)
     if method in ("asm-s", "asm-i"):

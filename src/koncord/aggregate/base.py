@@ -53,7 +53,7 @@ class Local:
     def grouped(self, labels: IntArray, least: int = 1) -> Grouped:
         """The rows by `labels` (n_samples,), in groups that sums may be sent of after all that was sent before.
 
-        Whoever sends nothing but sums over these groups is covered by the client's joint partition
+        A step that sends nothing but sums over these groups is covered by the client's joint partition
         (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
         """
         return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least)
@@ -102,7 +102,7 @@ class Outcome:
     gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
     tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where it has them
     confidence: Confidence | None = None  # how sure it is, where it tells
-    rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where told
+    rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where known
 
 
 def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]) -> dict[str, IntArray]:

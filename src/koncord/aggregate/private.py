@@ -130,9 +130,9 @@ class PrivateClient:
         scatters = known.count * np.maximum(known.variances, 0.0)
         return self._moments(count=known.count, means=known.means, scatters=scatters)
 
-    def _moments(self, **told: Any) -> setup.Moments:
+    def _moments(self, **reported: Any) -> setup.Moments:
         promise: dict[str, Any] = {name: float(getattr(self.budget, name)) for name in setup.BUDGET}
-        return setup.Moments(columns=self.columns, **told, **promise)
+        return setup.Moments(columns=self.columns, **reported, **promise)
 
     @property
     def is_told(self) -> bool:
@@ -209,12 +209,12 @@ class PrivateClient:
             return np.zeros(k, dtype=np.int64), np.zeros((k, d))
         found = self.mechanism.cells(centers, self.ball, ROUND)
         counts = np.where(found.counts >= max(least, NO_SUM * found.count_noise), found.counts, 0.0)
-        told = at_most(counts, self.known.count)
+        reported = at_most(counts, self.known.count)
         means = self.ball.center + found.sums / np.maximum(counts, 1)[:, None]
-        return told, np.where(told[:, None] > 0, told[:, None] * means, 0.0)
+        return reported, np.where(reported[:, None] > 0, reported[:, None] * means, 0.0)
 
     def _holdings(self, message: setup.Attribute) -> setup.Holdings:
-        """Noisy rows by cluster, made to sum to the noisy rows; silhouettes are not told."""
+        """Noisy rows by cluster, made to sum to the noisy rows; silhouettes are not sent."""
         assert self.ball is not None
         k = len(message.centers)
         counts = np.zeros(k, dtype=np.int64)

@@ -1,7 +1,9 @@
-"""How a failed check is reported: by its name, which is a sentence."""
+"""How a failed check is reported, by its name, which is a sentence; and a check that both kinds share."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from sklearn.base import clone
 
 
 def run_checks(checks: Iterable[Callable[[Any], None]], subject: Any) -> None:
@@ -14,6 +16,13 @@ def run_checks(checks: Iterable[Callable[[Any], None]], subject: Any) -> None:
             raise AssertionError(
                 f"{type(subject).__name__} fails the check '{sentence_of(check)}': {reason}"
             ) from error
+
+
+def check_clone(subject: Any) -> None:
+    """`AssertionError` if a clone has other parameters."""
+    params = subject.get_params(deep=False)
+    for name, value in clone(subject).get_params(deep=False).items():
+        assert value is params[name] or repr(value) == repr(params[name]), f"{name!r} is not stored as it is given"
 
 
 def sentence_of(check: Callable[..., None]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from koncord._extras import require
 from koncord.cli.output import as_json
 from koncord.cli.owner import add_owner_options, consent_record, consent_text, state_folder
+from koncord.cli.parsing import add_command
 
 NAME = "approve"
 SUMMARY = "agree, as the owner of a site, to a run that asks"
@@ -22,14 +23,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord approve [RUN] [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord approve [RUN] [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="RUN", nargs="?", help="name of the run (default: show all)")
     add_owner_options(parser)

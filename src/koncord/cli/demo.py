@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from koncord._deferred import import_sklearn
 from koncord._progress import part, report, reporting
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -39,14 +40,8 @@ SITES = "sites"  # folder of the tables, for the reader to try
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord demo [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord demo [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("--data", choices=DATA, default=DATA[0], help=f"which tables (default: {DATA[0]})")
     parser.add_argument(

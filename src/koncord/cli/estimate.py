@@ -18,6 +18,7 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json, check_output_file
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 NAME = "estimate"
@@ -40,14 +41,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord estimate FILE [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord estimate FILE [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("file", metavar="FILE", help="the table")
     add_table_options(parser)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 
 NAME = "forget"
 SUMMARY = "the model of a run without one of its sites, computed anew without asking the others"
@@ -25,14 +26,13 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord forget SITE --run DIR [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("site", metavar="SITE", help="the site that withdraws")
     parser.add_argument("--run", metavar="DIR", type=Path, required=True, dest="folder", help="folder of the run")

@@ -32,6 +32,7 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_log_option, begin_log
 from koncord.estimate.registry import ESTIMATORS
 from koncord.prepare.settings import Preparation
@@ -74,14 +75,13 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord join --invite FILE --data TABLE [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--invite", metavar="FILE", type=Path, required=True, help="the coordinator's invitation")
     parser.add_argument(

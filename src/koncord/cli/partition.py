@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from koncord._progress import report, reporting
 from koncord.cli.options import names, seed
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -34,14 +35,13 @@ LABELS, RECORD = "labels", "partition.json"
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord partition FILE --label COL --clients G --out DIR [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the table: CSV, TSV or Parquet")
     parser.add_argument("--label", metavar="COL", required=True, help="column with the class of every row")

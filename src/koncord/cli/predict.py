@@ -9,6 +9,7 @@ from koncord._files import write_atomic
 from koncord._progress import report, reporting
 from koncord.cli.options import add_notation_options, add_own_convert_option, conversions_of
 from koncord.cli.output import as_json, check_output_file
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 from koncord.model.outliers import OUTLIER_QUANTILE
 
@@ -39,14 +40,8 @@ ARRAYS = (".npy", ".npz")
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord predict MODEL FILE [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord predict MODEL FILE [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="model.koncord, or the folder it is in")
     parser.add_argument("file", metavar="FILE", type=Path, help="the table")

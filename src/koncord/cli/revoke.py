@@ -5,6 +5,7 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 NAME = "revoke"
@@ -21,14 +22,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord revoke NAME [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord revoke NAME [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="NAME", help="of the site")
     parser.add_argument("--reason", metavar="TEXT", default="", help="for koncord sites")

@@ -22,6 +22,7 @@ from koncord.cli.options import (
     preparation_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option, add_log_option, begin_log
 from koncord.prepare.settings import FILLS, Preparation
 from koncord.session.policy import ServerPolicy
@@ -97,14 +98,8 @@ POLICY_OPTIONS = (
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord run --out DIR [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord run --out DIR [options]", description=DESCRIPTION, epilog=EPILOG
     )
     add_folder_option(parser)
     group = parser.add_argument_group("sites")

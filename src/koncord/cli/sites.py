@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
@@ -25,14 +26,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord sites [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord sites [options]", description=DESCRIPTION, epilog=EPILOG
     )
     add_folder_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")

@@ -10,7 +10,7 @@ from koncord.protocol.departures import Absence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """The privacy budget of a site, as it told it."""
+    """The privacy budget of a site, as the site stated it."""
 
     epsilon: float
     delta: float
@@ -50,7 +50,7 @@ class SessionFacts:
     min_report: int | None = None  # rows behind every number; None where each site has its own, unknown to the server
     is_covered: bool = True  # whether the joint partition of a site with a floor covers all that the method sends
     silent: tuple[str, ...] = ()  # sites with fewer rows than they report
-    withheld: Mapping[str, int] = field(default_factory=dict)  # rows that a site told no cluster of
+    withheld: Mapping[str, int] = field(default_factory=dict)  # rows that a site reported in no cluster
     support: tuple[int, ...] = ()  # sites of each cluster
     min_support: int = 1  # sites that a cluster needs
     privacy: Mapping[str, Promise] = field(default_factory=dict)  # of the sites with a budget

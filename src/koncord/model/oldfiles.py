@@ -15,7 +15,7 @@ from koncord.kernels.assign import nearest
 from koncord.model.facts import SessionFacts
 
 StoredArrays = dict[str, Any]
-# Facts under other names, and what is told elsewhere now.
+# Facts under other names, and what other fields hold now.
 RENAMED = ("n_rounds", "labels", "note", "converged", "candidates", "upsilon", "weak_clusters", "set_aside")
 
 

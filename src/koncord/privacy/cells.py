@@ -18,7 +18,7 @@ from koncord.types import BoolArray, FloatArray, IntArray
 NO_CELL = 2.0
 # Noise may move the mean of a cell by this share of the root mean squared distance of all rows to their mean.
 MOST_MOVED = 0.5
-# Radius of the ball that rows are clipped to, over their root mean squared distance to the mean, as noise told it.
+# Radius of the ball that rows are clipped to, over their root mean squared distance to the mean, as noisy sums give it.
 REACH = 2.0
 
 

@@ -24,7 +24,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ball:
-    """Where rows are clipped to: agreed beforehand, or told by noisy sums."""
+    """Where rows are clipped to: agreed beforehand, or found from noisy sums."""
 
     center: FloatArray  # (n_features,)
     radius: float

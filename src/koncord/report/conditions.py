@@ -2,7 +2,7 @@
 
 from koncord.model.globalmodel import GlobalModel
 
-NOT_TOLD = "not told"
+NOT_REPORTED = "not reported"
 
 
 def private_sites(model: GlobalModel) -> frozenset[str]:

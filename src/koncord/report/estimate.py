@@ -1,4 +1,4 @@
-"""Phase 1 on one table, told to a person or to a machine."""
+"""Phase 1 on one table, as text or as a record."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""A federation's run, told to a person or to a machine."""
+"""A federation's run, as text or as a record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Absence
 from koncord.report.conditions import (
-    NOT_TOLD,
+    NOT_REPORTED,
     about_floor,
     floor_of,
     has_local_counts,
@@ -43,15 +43,15 @@ class SiteRow:
 
     @property
     def rows_told(self) -> str:
-        return f"{self.rows:,}" if self.rows else NOT_TOLD
+        return f"{self.rows:,}" if self.rows else NOT_REPORTED
 
     @property
     def held_told(self) -> str:
-        return str(len(self.held)) if self.rows else NOT_TOLD
+        return str(len(self.held)) if self.rows else NOT_REPORTED
 
     @property
     def local_k_told(self) -> str:
-        return NOT_TOLD if self.is_silent or self.local_k is None else str(self.local_k)
+        return NOT_REPORTED if self.is_silent or self.local_k is None else str(self.local_k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class ClusterRow:
     number: int
     rows: int
     share: float  # of all rows
-    sites: tuple[str, ...]  # that told rows in it
+    sites: tuple[str, ...]  # that reported rows in it
     silhouette: float | None  # None where no site has one
     is_weak: bool  # fewer sites than asked for have a component in it
     differences: tuple[Difference, ...]  # largest first
@@ -161,8 +161,8 @@ def is_exact(model: GlobalModel) -> bool:
 
 def counts_are_complete(model: GlobalModel) -> bool:
     """Whether the counts by cluster hold, without noise, all rows that there are."""
-    is_told = all(row.rows for row in site_rows(model)) and not model.session.withheld
-    return is_told and not private_sites(model)
+    is_reported = all(row.rows for row in site_rows(model)) and not model.session.withheld
+    return is_reported and not private_sites(model)
 
 
 def upsilon_chosen(model: GlobalModel) -> UpsilonChoice | None:
@@ -176,10 +176,10 @@ def about_candidates(made: UpsilonChoice, model: GlobalModel) -> str:
     tried, chosen = made.candidates, made.chosen.n_clusters
     counts = sorted(each.n_clusters for each in tried)
     if counts[0] == counts[-1]:
-        told = f"All {len(tried)} values tried give {counted(counts[0], 'cluster')}"
+        said = f"All {len(tried)} values tried give {counted(counts[0], 'cluster')}"
     else:
-        told = f"The {len(tried)} values tried give {counts[0]} to {counts[-1]} clusters, the chosen one {chosen}"
-    return told + ("." if chosen == model.n_clusters else f"; with the held-out rows back it is {model.n_clusters}.")
+        said = f"The {len(tried)} values tried give {counts[0]} to {counts[-1]} clusters, the chosen one {chosen}"
+    return said + ("." if chosen == model.n_clusters else f"; with the held-out rows back it is {model.n_clusters}.")
 
 
 def notes_of(model: GlobalModel) -> list[str]:
@@ -207,11 +207,11 @@ def about_counts(model: GlobalModel) -> str | None:
 
 
 def about_empty(model: GlobalModel) -> str | None:
-    """Clusters of which no site told a row, if any."""
+    """Clusters in which no site reported a row, if any."""
     empty = [str(number) for number in np.flatnonzero(model.holdings.sum(axis=0) == 0).tolist()]
     if not empty:
         return None
-    what = "No row of any site is" if is_exact(model) else "No site told of rows"
+    what = "No row of any site is" if is_exact(model) else "No site reported rows that are"
     where = "nearest to the center of" if model.gaussians is None else "most likely of"
     return f"{what} {where} cluster {', '.join(empty)}."
 
@@ -232,7 +232,7 @@ def about_silent(model: GlobalModel) -> str | None:
     if not silent:
         return None
     what = "as it has fewer rows than it reports" if len(silent) == 1 else "as they have fewer rows than they report"
-    return f"Of rows at {', '.join(silent)} the server was told no more than the names of the columns, {what} at least."
+    return f"The server knows only the names of the columns of {', '.join(silent)}, {what} at least."
 
 
 def about_privacy(model: GlobalModel) -> str | None:
@@ -246,8 +246,8 @@ def about_privacy(model: GlobalModel) -> str | None:
         alike.setdefault(words, []).append(site)
     is_of_all = len(alike) == 1 and set(promised) >= set(model.sites)
     who = {words: "each site" if is_of_all else ", ".join(sites) for words, sites in alike.items()}
-    told = "; ".join(f"{sites} sent is differentially private ({words})" for words, sites in who.items())
-    return f"Everything {told}: counts are noisy, and the seed does not repeat the run."
+    said = "; ".join(f"{sites} sent is differentially private ({words})" for words, sites in who.items())
+    return f"Everything {said}: counts are noisy, and the seed does not repeat the run."
 
 
 def about_left_out(model: GlobalModel) -> str | None:
@@ -266,11 +266,11 @@ def about_weak(model: GlobalModel) -> str | None:
         return None
     named = ", ".join(f"{cluster} ({counted(support[cluster], 'site')})" for cluster in weak)
     few = (
-        "one site holds, or made up by it"
+        "held, or made up, by one site"
         if max(support[cluster] for cluster in weak) < 2
-        else ("few sites hold, or made up by them")
+        else ("held, or made up, by few sites")
     )
-    return f"Fewer than {model.session.min_support} sites support cluster {named}: it may be what {few}."
+    return f"Fewer than {model.session.min_support} sites support cluster {named}: it may be {few}."
 
 
 def about_withheld(model: GlobalModel) -> str | None:
@@ -279,7 +279,8 @@ def about_withheld(model: GlobalModel) -> str | None:
     if not withheld:
         return None
     rows = counted(sum(withheld.values()), "row")
-    return f"No count by cluster holds {rows} of {', '.join(withheld)}: fewer than these sites report, or next to such."
+    why = "too few to report, or suppressed to protect such a count"
+    return f"The counts by cluster leave out {rows} of {', '.join(withheld)}: {why}."
 
 
 def about_missing(model: GlobalModel) -> list[str]:
@@ -299,17 +300,17 @@ def headline(model: GlobalModel) -> str:
     return f"{counted(model.n_clusters, 'cluster')} in {rows_in_all(model)} at {counted(len(model.sites), 'site')}"
 
 
-def n_rows_told(model: GlobalModel) -> int:
-    """Rows that the sites told of, whether or not by cluster."""
+def n_rows_reported(model: GlobalModel) -> int:
+    """Rows that the sites reported, whether or not by cluster."""
     return sum(row.rows for row in site_rows(model))
 
 
 def rows_in_all(model: GlobalModel) -> str:
-    """How many rows there are, as far as the sites told."""
+    """How many rows there are, as far as the sites reported them."""
     about = "about " if private_sites(model) else ""
     if all(row.rows for row in site_rows(model)):
-        return f"{about}{counted(n_rows_told(model), 'row')}"
-    return f"{about}{counted(n_rows_told(model), 'reported row')}"
+        return f"{about}{counted(n_rows_reported(model), 'row')}"
+    return f"{about}{counted(n_rows_reported(model), 'reported row')}"
 
 
 def federation_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:

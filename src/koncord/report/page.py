@@ -21,7 +21,7 @@ from koncord.report import demonstration
 from koncord.report.cells import Apart, Bar, Cell, Chip, Shade, Strong, TableView, numeric, words
 from koncord.report.choice import choice
 from koncord.report.conditions import (
-    NOT_TOLD,
+    NOT_REPORTED,
     about_floor,
     floor_of,
     has_local_counts,
@@ -40,7 +40,7 @@ from koncord.report.federation import (
     cluster_rows,
     counts_are_complete,
     headline,
-    n_rows_told,
+    n_rows_reported,
     notes_of,
     site_rows,
     upsilon_chosen,
@@ -134,13 +134,13 @@ def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
     """Smallest and largest local count, and where they come from."""
     if not has_local_counts(model):
         return "not counted", "this method does without; --local-counts"
-    told = sorted(row.local_k for row in site_rows(model) if row.local_k is not None and not row.is_silent)
+    reported = sorted(row.local_k for row in site_rows(model) if row.local_k is not None and not row.is_silent)
     how = "found at each site on its own"
     if is_all_private(model):
         how = "cells that stand out from the noise at each site"
     elif is_partly_private(model):
         how = "found at each site; with a privacy budget, cells that stand out from the noise"
-    return number_range(told) if told else NOT_TOLD, how
+    return number_range(reported) if reported else NOT_REPORTED, how
 
 
 def least_apart_in_short(model: GlobalModel) -> tuple[str, str]:
@@ -289,7 +289,11 @@ def holdings(model: GlobalModel) -> View:
         ]
         for row, counts, parts in zip(sites, model.holdings.tolist(), shares.tolist(), strict=True)
     ]
-    in_all = [*model.holdings.sum(axis=0).tolist(), *([sum(withheld.values())] if withheld else []), n_rows_told(model)]
+    in_all = [
+        *model.holdings.sum(axis=0).tolist(),
+        *([sum(withheld.values())] if withheld else []),
+        n_rows_reported(model),
+    ]
     rows.append(["all sites", *(f"{total:,}" for total in in_all)])
     heads: list[str | Chip] = [*map(Chip, range(model.n_clusters)), *(["withheld"] if withheld else []), "rows"]
     table = TableView(
@@ -308,12 +312,12 @@ def about_rows_by_cluster(model: GlobalModel) -> str:
     if is_all_private(model):
         said.append("Counts are noisy: every site has a privacy budget.")
     elif is_partly_private(model):
-        said.append(f"Counts of {', '.join(sorted(private_sites(model)))} are noisy, for a privacy budget.")
+        said.append(f"Counts of {', '.join(sorted(private_sites(model)))} are noisy because of a privacy budget.")
     if floor_of(model) != 1:
         said.append(f"A count stands for at least {about_floor(model)}, here and below.")
         if not is_all_private(model):
             said.append(
-                "Rows of a cluster that are fewer at a site are counted with another one; their labels are not."
+                "Where a site has fewer rows of a cluster, they are counted with another cluster; their labels stay."
             )
     return " ".join(said)
 
@@ -393,11 +397,11 @@ def components_table(model: GlobalModel) -> TableView:
 
 def sizes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
     largest = max(row.share for row in rows)
-    caption = "No site told of rows by cluster; the weights are equal for want of counts"
+    caption = "No site reported rows by cluster; without counts, all weights are equal"
     if counts_are_complete(model):
         caption = "Rows in each cluster over all sites, their part of all rows, and the sites that hold any"
     elif model.holdings.any():
-        caption = "Rows that sites told of in each cluster, their part of all such rows, and the sites that told of any"
+        caption = "Rows reported in each cluster, their part of all reported rows, and the sites that reported any"
     table = TableView(
         caption=caption,
         columns=[*words("cluster"), *numeric("rows", "weight", "sites"), *words("compared with the largest")],
@@ -467,7 +471,7 @@ def at_private_sites(model: GlobalModel) -> str:
 def about_held(model: GlobalModel) -> str:
     if floor_of(model) == 1 and not private_sites(model):
         return "The clusters held are the global ones with at least one of its rows."
-    return "The clusters held are the global ones that it told of rows in."
+    return "The clusters held are the global ones in which it reported rows."
 
 
 def silhouettes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
@@ -531,11 +535,11 @@ def sent(model: GlobalModel, record: RunRecord) -> View:
 
 
 def warnings(model: GlobalModel, record: RunRecord) -> list[str]:
-    """What of the messages tells of single rows."""
+    """What of the messages discloses single rows."""
     said = []
     if discloses(record):
         said.append(
-            f"{record.aggregator} sends values that grow with the rows of a site: whoever reads its messages can read "
+            f"{record.aggregator} sends values that grow with the rows of a site: a reader of its messages can read "
             "rows. It ran because it was allowed to."
         )
     lone = [row.name for row in site_rows(model) if row.rows == 1 and row.name not in private_sites(model)]
@@ -552,15 +556,15 @@ def sent_by_site(model: GlobalModel, record: RunRecord) -> TableView:
         n_bytes[departed.site] += departed.n_bytes
 
     def line(name: str, n_messages: int, n_numbers: int, size: int, n_rows: int) -> list[str]:
-        in_table = f"{n_rows * len(model.columns):,}" if n_rows else NOT_TOLD
+        in_table = f"{n_rows * len(model.columns):,}" if n_rows else NOT_REPORTED
         return [name, f"{n_messages:,}", f"{n_numbers:,}", size_of(size), in_table]
 
     rows = [
         line(row.name, messages[row.name], numbers[row.name], n_bytes[row.name], row.rows) for row in site_rows(model)
     ]
-    rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), n_rows_told(model)))
+    rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), n_rows_reported(model)))
     return TableView(
-        caption="Sent by each site, and for comparison the size of its table, by the rows it told of",
+        caption="Sent by each site, and for comparison the size of its table, by the rows it reported",
         columns=[*words("site"), *numeric("messages", "numbers sent", "bytes sent", "numbers in its table")],
         rows=rows,
         last_is_total=True,
@@ -711,7 +715,7 @@ def what_makes_a_cluster(model: GlobalModel) -> str:
 
 
 def what_leaves(model: GlobalModel, record: RunRecord) -> str:
-    """What the messages hold, and what may be told from them."""
+    """What the messages hold, and what a reader may learn from them."""
     if discloses(record):
         return "This method sends rows in a form the server can read."
     said = ["Parameters such as means, counts and radii, never the rows."]
@@ -721,8 +725,8 @@ def what_leaves(model: GlobalModel, record: RunRecord) -> str:
     elif floor is None:
         said.append("Each site decides how many rows a number stands for at least.")
     if not is_all_private(model):
-        said.append("They still tell something: a mean of few rows lies close to these rows")
-        said[-1] += "." if floor is not None and floor > 1 else ", and a count of one tells of one row."
+        said.append("They still disclose something: a mean of few rows lies close to these rows")
+        said[-1] += "." if floor is not None and floor > 1 else ", and a count of one stands for one row."
     if not private_sites(model):
         said.append("No noise is added.")
     else:
@@ -739,7 +743,7 @@ def how_found(model: GlobalModel, record: RunRecord) -> str:
         return "found, given an upper bound"
     asked = record.clusters_given
     if asked is None:
-        return "nobody was told this number"
+        return "this number was not given"
     return "as asked" if asked == model.n_clusters else f"{asked} were asked for"
 
 

@@ -88,8 +88,8 @@ class RunRecord:
     departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
-    clusters_given: int | None = None  # how many the aggregator was told to find; None where it found their number
-    clusters_bound: int | None = None  # how many it was told there are at most
+    clusters_given: int | None = None  # how many the aggregator was asked to find; None where it found their number
+    clusters_bound: int | None = None  # the most it was allowed to find
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
     labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
     forgotten: tuple[str, ...] = ()  # sites that took part and were left out later
@@ -154,7 +154,7 @@ def counts_in_older(record: Mapping[str, Any]) -> dict[str, int | None]:
 
     AFCL was the only aggregator with a bound.
     """
-    told = record.get("clusters_given")
-    told = record["options"].get("--clusters") if told is None else told
+    given = record.get("clusters_given")
+    given = record["options"].get("--clusters") if given is None else given
     is_bound = record["aggregator"] == "afcl"
-    return {"clusters_given": None if is_bound else told, "clusters_bound": told if is_bound else None}
+    return {"clusters_given": None if is_bound else given, "clusters_bound": given if is_bound else None}

@@ -2,7 +2,7 @@
 
 A run whose method asks every site once follows from these replies alone. They are kept under what was asked, byte for
 byte, with the columns and the scale that were agreed on at the beginning. Nothing else is in the file: neither rows nor
-what the sites told at the end about who holds what.
+what the sites reported at the end about who holds what.
 
 File format (version 1): a safetensors file that its owner alone may read. Its arrays are ``means`` and ``scales``,
 ``measure`` and ``prepare`` (bytes) where columns were prepared, and, for each reply, ``replies.SITE.DIGEST`` (bytes),
@@ -51,7 +51,7 @@ class Reports:
     agreement: Agreement
     aggregator: str  # by name
     parameters: Mapping[str, Any]  # of the aggregator
-    method: str = ""  # as sites over a network were told of it; empty in one process
+    method: str = ""  # as it was stated to sites over a network; empty in one process
     settings: Mapping[str, str]  # as the model has them
     seed: int
     min_report: int | None

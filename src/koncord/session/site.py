@@ -252,7 +252,7 @@ class Site:
         self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
 
     def resume_private(self, known: Known, prepared: setup.Prepare | None) -> None:
-        """The same for a site with a privacy budget: what it spent and told holds."""
+        """The same for a site with a privacy budget: what it spent and sent still counts."""
         assert self.private is not None
         self.private.restore(known, prepared)
         self.prepared = prepared
@@ -281,7 +281,7 @@ class Site:
     def _check_scale(self, message: setup.Prepare) -> None:
         """Refuse a scale by what this site tells of its columns anyway: what it refuses must not tell of a row.
 
-        No row lies farther from its mean than the root of the scatter. Where nothing is told, nothing is refused.
+        No row lies farther from its mean than the root of the scatter. Where nothing was sent, nothing is refused.
         """
         if self.measured is None:
             order = setup.order_of(self.columns, message.columns)

@@ -80,7 +80,7 @@ class PackedLink(ABC):
         self.absences: list[Absence] = []
         self.set_aside: dict[str, str] = {}
         self.guard = ReplyGuard()
-        self.method = ""  # as the sites are told of it, where they are
+        self.method = ""  # as it is stated to the sites, if it is
         self.keeps = True
         self.kept: dict[str, dict[str, bytes]] = {}  # replies by client and by the digest of what it was asked
 

@@ -87,7 +87,7 @@ class Refine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """Client to server: count and sum of the rows nearest to each center; zeros where they are too few to be told."""
+    """Client to server: count and sum of the rows nearest to each center; zero where suppressed."""
 
     counts: Annotated[IntArray, Array("global_k", least=0, total="rows")]
     sums: Annotated[FloatArray, Array("global_k", "n_features")]
@@ -141,16 +141,16 @@ def private_refine(client: PrivateClient, down: Refine, rng: np.random.Generator
 
 
 def moved(centers: FloatArray, replies: Replies, *, reach: float = inf, min_support: int = 1) -> FloatArray:
-    """Means of the rows that clients told of; a center of which nobody did stays where it is.
+    """New centers: means of the rows that clients reported. A center without reported rows stays where it is.
 
     With a support of two or more, what is not credible does not count (see `koncord.aggregate.consensus.support`).
     """
     counts = np.array([up.counts for up in replies.values()])
     sums = np.array([up.sums for up in replies.values()])
     if min_support > 1:
-        believed = credible(counts, sums, centers, reach=reach, min_support=min_support)
-        sums = sums * (believed / np.maximum(counts, 1))[:, :, None]
-        counts = believed
+        supported = credible(counts, sums, centers, reach=reach, min_support=min_support)
+        sums = sums * (supported / np.maximum(counts, 1))[:, :, None]
+        counts = supported
     total = counts.sum(axis=0)[:, None]
     means: FloatArray = np.where(total > 0, sums.sum(axis=0) / np.maximum(total, 1), centers)
     return means
@@ -161,26 +161,26 @@ class Agreed:
     """What the server made of the reports."""
 
     choice: Choice
-    reports: Mapping[str, MicroClusters]  # the micro-clusters that it believed, by client
+    reports: Mapping[str, MicroClusters]  # the micro-clusters kept by the support filter, by client
     micro: MicroClusters  # all of these
     clients: IntArray  # (n_micro_clusters,) of each of these: the place of its client in the order of the reports
-    believed: Mapping[str, BoolArray]  # of all micro-clusters of each client
+    supported: Mapping[str, BoolArray]  # of all micro-clusters of each client
 
     def rows(self) -> dict[str, IntArray]:
         """Rows of each client by cluster, as far as the micro-clusters tell."""
         k = self.choice.chosen.n_clusters
         return {
             client: np.bincount(self.choice.labels[own], self.micro.counts[own], minlength=k)
-            for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
+            for client, own in ((client, self.clients == at) for at, client in enumerate(self.supported))
         }
 
     def by_client(
         self, labels: IntArray, otherwise: Callable[[FloatArray], IntArray], reports: Mapping[str, MicroClusters]
     ) -> dict[str, IntArray]:
-        """Labels of all micro-clusters by client; of those that are not believed, what `otherwise` makes of a mean."""
+        """Labels of all micro-clusters by client; of those that were set aside, what `otherwise` makes of a mean."""
         groups = {client: otherwise(each.means) for client, each in reports.items()}
-        for at, (client, believed) in enumerate(self.believed.items()):
-            groups[client][believed] = labels[self.clients == at]
+        for at, (client, supported) in enumerate(self.supported.items()):
+            groups[client][supported] = labels[self.clients == at]
         return groups
 
     def centers(self) -> FloatArray:
@@ -198,7 +198,7 @@ class Found:
     """The global clusters, and how they were come by."""
 
     centers: FloatArray  # (k, n_features)
-    labels: IntArray  # (n_micro_clusters,) of those that were believed
+    labels: IntArray  # (n_micro_clusters,) of those that were kept
     clusters: Clusters  # as they were chosen, or as the rounds left them
     tree: ClusterTree
     leaves: IntArray  # (n_micro_clusters,) leaf of the tree of each
@@ -426,8 +426,8 @@ class Consensus(Aggregator):
                 weighed, open_rows, scales, search, noises
             ),
         )
-        believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in kept.items()}
-        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, believed=believed)
+        supported = {client: np.ones(len(each), dtype=np.bool_) for client, each in kept.items()}
+        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, supported=supported)
 
     def _outcome(
         self, found: "Found", agreed: Agreed, reports: Mapping[str, MicroClusters], confidence: Confidence | None
@@ -443,7 +443,7 @@ class Consensus(Aggregator):
             rows={client: each.counts for client, each in reports.items()},
             tree=replace(found.tree, groups={client: leaves[client] for client in reports}),
             confidence=confidence,
-            excluded={client: ~believed for client, believed in agreed.believed.items() if not believed.all()},
+            excluded={client: ~supported for client, supported in agreed.supported.items() if not supported.all()},
             diagnostics=Diagnostics(
                 rounds=len(found.shifts),
                 stopped=found.stopped,
@@ -459,18 +459,18 @@ class Consensus(Aggregator):
     def _agreed(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Agreed:
         """A choice, made again without the micro-clusters of clusters that too few clients support."""
         heard = reports if self.support == 1 else without_excess(reports, self.support)
-        believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
+        supported = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
         for last in reversed(range(MOST_CHOICES)):
-            kept = with_micro_clusters(heard, believed)
+            kept = with_micro_clusters(heard, supported)
             micro = stacked(list(kept.values()), n_features)
             clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
             choice = self._choose(micro, np.bincount(clients, micro.counts).astype(np.int64), rng)
             weak = weak_clusters(choice.labels, clients, self.support)
             if not weak.any() or weak.all() or not last:
                 break
-            for at, is_believed in enumerate(believed.values()):
-                is_believed[is_believed] = ~weak[choice.labels[clients == at]]
-        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, believed=believed)
+            for at, is_supported in enumerate(supported.values()):
+                is_supported[is_supported] = ~weak[choice.labels[clients == at]]
+        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, supported=supported)
 
     def _choose(self, micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> Choice:
         return choose(micro, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
@@ -480,12 +480,12 @@ class Consensus(Aggregator):
     ) -> Generator[Refine, Replies, Found]:
         """The clusters by nearest center after the rounds; a center without rows is dropped."""
         centers, within = agreed.centers(), agreed.within()
-        rows = agreed.rows()  # what each client last told of its rows by center
+        rows = agreed.rows()  # the rows by center that each client last reported
         shifts: list[float] = []
         stopped: StopReason = "round limit"
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
             replies = yield Refine(centers=centers, min_report=self.micro_rows)
-            replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
+            replies = {client: up for client, up in replies.items() if is_trusted(agreed.supported.get(client))}
             if not replies:
                 stopped = "no replies"
                 break
@@ -560,9 +560,9 @@ def as_chosen(agreed: Agreed, labels: IntArray, came_from: Sequence[int]) -> Int
     return np.where(chosen >= 0, chosen, labels)
 
 
-def is_trusted(believed: BoolArray | None) -> bool:
-    """Whether at least half of the micro-clusters of a client are believed, if it sent any."""
-    return believed is None or not len(believed) or bool(believed.mean() >= 0.5)
+def is_trusted(supported: BoolArray | None) -> bool:
+    """Whether at least half of the micro-clusters of a client were kept, if it sent any."""
+    return supported is None or not len(supported) or bool(supported.mean() >= 0.5)
 
 
 def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
@@ -589,9 +589,9 @@ def k_choice(choice: Choice) -> KChoice:
 
 
 def set_aside(agreed: Agreed) -> dict[str, int]:
-    """Micro-clusters that were not believed, by client; clients without are left out."""
-    unbelieved = {client: int((~believed).sum()) for client, believed in agreed.believed.items()}
-    return {client: n for client, n in unbelieved.items() if n}
+    """Number of micro-clusters that were set aside, by client; clients without any are left out."""
+    unsupported = {client: int((~supported).sum()) for client, supported in agreed.supported.items()}
+    return {client: n for client, n in unsupported.items() if n}
 
 
 def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
@@ -619,9 +619,9 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
             f"{chosen} clusters were chosen; {n_dropped} of them held no rows that a client could tell of "
             "after refinement, and were dropped."
         )
-    unbelieved = set_aside(agreed)
-    if unbelieved:
-        whose = ", ".join(f"{n} of {client}" for client, n in unbelieved.items())
+    unsupported = set_aside(agreed)
+    if unsupported:
+        whose = ", ".join(f"{n} of {client}" for client, n in unsupported.items())
         said.append(
             f"Micro-clusters of clusters that fewer than {by.support} sites support were set aside before K "
             f"was chosen: {whose}."

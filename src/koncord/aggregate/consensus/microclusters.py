@@ -19,7 +19,7 @@ from koncord.kernels.cutting import group_labels, groups_of
 from koncord.protocol.schema import LARGEST_FLOAT, Array
 from koncord.types import FloatArray, IntArray
 
-# Directions in which the covariance inside micro-clusters is told; along the others the sums by column stand for it.
+# Directions in which the covariance inside micro-clusters is sent; along the others the sums by column stand for it.
 N_AXES = 16
 
 

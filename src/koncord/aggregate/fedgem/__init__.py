@@ -179,8 +179,8 @@ def judge_step(local: Local, state: Held | None, down: Judge) -> tuple[Held, Jud
     state = started(state, down)
     held = HeldOut(local.X, state.rows)
     models = np.split(down.centers, np.cumsum(down.sizes)[:-1])
-    is_told = len(state.rows) >= local.min_report
-    scores = [held.score_nearest(centers) if is_told else np.nan for centers in models]
+    is_reported = len(state.rows) >= local.min_report
+    scores = [held.score_nearest(centers) if is_reported else np.nan for centers in models]
     return state, Judgement(scores=np.nan_to_num(scores, nan=0.0))
 
 
