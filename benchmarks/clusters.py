@@ -126,8 +126,10 @@ def main() -> None:
             rows.append(known.get((row["set"], row["regime"], row["seed"]), {}) | row)
             cells = "".join(f"  {row[method][0]:6.3f} ({row[method][1]:3d})" for method in args.methods)
             print(f"{row['set']:16} {row['regime']} K {row['true_k']:3d} {cells}", flush=True)
-    if args.out is not None:
-        args.out.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+            if args.out is not None:  # as they come, so that a run that was stopped leaves what it has done
+                done = {(each["set"], each["regime"], each["seed"]) for each in rows}
+                waiting = [each for key, each in known.items() if key not in done]
+                args.out.write_text("".join(f"{json.dumps(each)}\n" for each in [*rows, *waiting]), encoding="utf-8")
     show(rows)
 
 

@@ -15,6 +15,7 @@ from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.base import Local
 from koncord.aggregate.consensus import Refine, Report, Sums, choosing, moved, refine, report_micro_clusters
 from koncord.aggregate.consensus.choosing import (
+    ONE_CLUSTER,
     STABILITY_DRAWS,
     Candidate,
     Choice,
@@ -718,6 +719,25 @@ def test_two_clusters_are_likelier_than_one_only_where_there_are_two(gap, is_two
     micro = micro_clusters_of(X, 20)
     halves = (micro.means[:, 0] > gap / 2).astype(int)
     assert (information(micro, halves) < information(micro, np.zeros(len(micro), dtype=int))) is is_two
+
+
+@pytest.mark.parametrize("with_budget", [1, 2])
+@pytest.mark.parametrize(("gap", "is_two"), [(0.0, False), (6.0, True)])
+def test_which_clustering_is_likelier_is_seen_without_the_covariances_of_sites_with_a_budget(gap, is_two, with_budget):
+    rng = np.random.default_rng(6)
+    reports = []
+    for site in range(2):
+        X = np.concatenate([rng.normal(at, 1, size=(1500, 2)) for at in ([0, 0], [gap, 0])])
+        micro = micro_clusters_of(X, 20)
+        if site < with_budget:  # no axes, and noise in the means
+            noisy = micro.means + rng.normal(0, 0.2, micro.means.shape)
+            micro = replace(micro, means=noisy, axes=np.empty((0, 2)))
+        reports.append(micro)
+    micro = stacked(reports, 2)
+    choice = choose(micro, np.array([3000, 3000]), rng, max_clusters=20, slack=0.02)
+    two = next(each for each in choice.candidates if (each.hierarchy, each.n_clusters) == ("ward", 2))
+    assert choice.look.is_likelier(two, ONE_CLUSTER) is is_two
+    assert choice.look.is_likelier(ONE_CLUSTER, two) is not is_two
 
 
 def test_an_elongated_cluster_beside_a_round_one_is_found_by_its_shape():
