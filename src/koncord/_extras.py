@@ -10,6 +10,7 @@ MODULES = {
     "flower": ("flwr", "cryptography", "httpx"),
     "privacy": ("opendp",),
     "excel": ("openpyxl",),
+    "secure": ("cryptography",),
 }
 
 
