@@ -68,6 +68,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     local_counts : bool, default False
         Have every site run phase 1 and tell its local k also where the aggregator does without them, as `Consensus`
         does, so that the model and the report have them.
+    n_jobs : int or None, default None
+        Sites that work at a time, at most, each in a worker process; None is 1, -1 all cores. It changes no result.
 
     Attributes
     ----------
@@ -119,6 +121,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         privacy: Budget | None = None,
         common_columns: bool = False,
         local_counts: bool = False,
+        n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.aggregator = aggregator
@@ -129,6 +132,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.privacy = privacy
         self.common_columns = common_columns
         self.local_counts = local_counts
+        self.n_jobs = n_jobs
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
         """Find the clusters of all sites together.
@@ -159,7 +163,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         named = named_clients(clients)
         tables = {name: as_table(name, table) for name, table in named.items()}
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
-        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy, n_jobs=self.n_jobs)
         result = run(
             link,
             aggregator,
