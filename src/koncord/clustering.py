@@ -79,9 +79,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
-    local_counts : bool, default False
-        Have every site run phase 1 and tell its local k also where the aggregator does without them, as `Consensus`
-        does, so that the model and the report have them.
+    local_counts : bool or None, default None
+        Have every site run phase 1 and report its local k also where the aggregator does without them, as `Consensus`
+        does, so that the model and the report have them. None is yes where an `estimator` is given.
+    n_jobs : int or None, default None
+        Sites that work at a time, at most, each in a worker process; None is 1, -1 all cores. It changes no result.
 
     Attributes
     ----------
@@ -136,7 +138,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
         common_columns: bool = False,
-        local_counts: bool = False,
+        local_counts: bool | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.aggregator = aggregator
@@ -151,6 +154,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.privacy = privacy
         self.common_columns = common_columns
         self.local_counts = local_counts
+        self.n_jobs = n_jobs
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
         """Find the clusters of all sites together.
@@ -189,6 +193,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             aggregator=aggregator,
             policy=policy,
             levels={name: table.levels for name, table in tables.items()},
+            n_jobs=self.n_jobs,
         )
         result = run(
             link,
@@ -200,7 +205,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             site_policy=policy,
             server_policy=ServerPolicy(min_support=min_support),
             common_columns=self.common_columns,
-            local_counts=self.local_counts,
+            local_counts=self.estimator is not None if self.local_counts is None else self.local_counts,
             files="in memory",
             labels_in_memory=True,
         )

@@ -25,6 +25,7 @@ from koncord.cli.options import (
     aggregator_of,
     asked,
     asks_local_counts,
+    at_least_one,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
@@ -111,6 +112,13 @@ def add_parser(subparsers: Any) -> None:
     add_support_option(parser)
     add_site_options(parser)
     add_privacy_options(parser)
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=at_least_one,
+        default=-1,
+        help="sites that work at a time, at most; it changes no result (default: as many as there are cores)",
+    )
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder for the model, the labels and the page"
@@ -154,6 +162,7 @@ def run(args: argparse.Namespace) -> None:
                 ledgers=args.ledger,
                 run=started.isoformat(timespec="seconds"),
                 levels={table.name: table.levels for table in tables},
+                n_jobs=args.jobs,
             )
             result = federation.run(
                 link,

@@ -1,6 +1,7 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -111,7 +112,7 @@ def run(
     """
     began = perf_counter()
     started = started or datetime.now(UTC)
-    with one_thread():
+    with one_thread(), closing(link):
         model = run_federation(
             link,
             aggregator,

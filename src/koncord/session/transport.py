@@ -88,6 +88,9 @@ class PackedLink(ABC):
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
         """Give every client named in `down` its messages and wait for the answers, not longer than it takes."""
 
+    def close(self) -> None:  # noqa: B027, most links hold nothing
+        """Give back what the link holds beside its sites; it may be called again."""
+
     def exchange(self, round_: int, down: Mapping[str, Message]) -> Replies:
         """An exchange of one message a client."""
         return self.exchange_all([RoundRequest(round_=round_, down=down)])[0]
