@@ -397,7 +397,6 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
             left_out=left_out,
             keys=keys_of(place, nodes),
             receipts=args.out / RECEIPTS,
-            revoked=place.revoked,
         )
         try:
             result = federation.run(

@@ -7,7 +7,7 @@ from koncord.network.flower import control
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.serving import is_running
 
-NOT_KNOWN = "not known"
+NOT_KNOWN, NOT_SEEN = "not known", "not seen yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,11 @@ def sites_of(place: Coordinator) -> list[SiteNow]:
 
 def site_now(place: Coordinator, site: RegisteredSite, node: control.Node | None) -> SiteNow:
     answered, version = place.seen(site.name)
+    now = NOT_KNOWN if node is None else node.state
     return SiteNow(
         name=site.name,
-        state="revoked" if site.revoked is not None else NOT_KNOWN if node is None else node.state,
+        # Flower knows of a site from when koncord serve was started on.
+        state="revoked" if site.revoked is not None else "away" if answered and now == NOT_SEEN else now,
         last_seen=max(answered, "" if node is None else node.last_seen) or "never",
         last_answer=answered,
         version=version or NOT_KNOWN,
