@@ -40,6 +40,7 @@ from koncord.cli import (
     runs,
     serve,
     sites,
+    study,
 )
 from koncord.cli import run as run_
 from koncord.cli.installed import Command, check_installed, installed_commands
@@ -48,7 +49,7 @@ from koncord.errors import KoncordError
 COMMANDS: tuple[Command, ...] = (
     *(estimate, fit, predict, report),
     *(serve, request, invite, join, approve, refuse, release),
-    *(run_, forget, runs, sites, revoke, renew, ledger),
+    *(study, run_, forget, runs, sites, revoke, renew, ledger),
     *(demo, partition),
 )
 

@@ -19,6 +19,7 @@ from koncord.cli.options import (
     asked,
     check_aggregator_options,
     check_estimator_options,
+    flag,
     names,
 )
 from koncord.cli.output import as_json
@@ -53,6 +54,7 @@ examples:
   koncord run --out run --min-sites 3
   koncord run --out run --by "J. Doe, Example University" --purpose "study 12: length of stay" --columns age,stay
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
+  koncord run --out run --study stays
   koncord run --out run --resume
   koncord run --out run --resume --without west
   koncord run --out run --add-site east
@@ -60,7 +62,7 @@ examples:
 SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
 LOOK_EVERY = 1.0
 # What owners are shown; runs begun before they were have none of it.
-STATED = ("by", "purpose", "columns")
+STATED = ("by", "purpose", "columns", "study")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -77,8 +79,11 @@ METHOD = (
     "by",
     "purpose",
     "columns",
+    "study",
     *GIVEN,
 )
+# How a run goes, and the seed, may differ from what its study has.
+POLICY = ("min_sites", "round_timeout", "first_timeout", "wait", "owner_wait")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -92,6 +97,30 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     add_folder_option(parser)
+    parser.add_argument(
+        "--study", metavar="NAME", help="a run of this study (koncord study): its sites, columns and method"
+    )
+    add_run_options(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
+    group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
+    group.add_argument(
+        "--without",
+        metavar="NAME",
+        type=names,
+        action="extend",
+        help="with --resume: leave this site out from now on; may be given again",
+    )
+    group.add_argument(
+        "--add-site", metavar="NAME", help="add this site to the finished run of --out; the others are not asked again"
+    )
+    group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_log_option(group)
+    parser.set_defaults(run=run, command=NAME)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What shapes a run and says how it goes: options of koncord run and of koncord study create."""
     group = parser.add_argument_group("sites")
     group.add_argument(
         "--sites", metavar="A,B", type=names, action="extend", help="who takes part (default: all invited)"
@@ -152,25 +181,17 @@ def add_parser(subparsers: Any) -> None:
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
-    group = parser.add_argument_group("output")
-    group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
-    group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
-    group.add_argument(
-        "--without",
-        metavar="NAME",
-        type=names,
-        action="extend",
-        help="with --resume: leave this site out from now on; may be given again",
-    )
-    group.add_argument(
-        "--add-site", metavar="NAME", help="add this site to the finished run of --out; the others are not asked again"
-    )
-    group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    add_log_option(group)
-    parser.set_defaults(run=run, command=NAME)
+    # What was not given is known as such until a study had its say.
+    usual = {name: parser.get_default(name) for name in (*METHOD, *POLICY)}
+    parser.set_defaults(usual=usual, **dict.fromkeys(usual))
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.study is not None:
+        if args.resume or args.add_site:
+            raise ValueError("--study goes with a new run: a run that was begun has its study already.")
+        take_study(args)
+    fill_usual(args)
     check_estimator_options(args)
     if not args.resume:
         check_aggregator_options(args)
@@ -220,6 +241,36 @@ def run(args: argparse.Namespace) -> None:
             raise KoncordError(f"{error} Go on with: {again}") from error
         except (ValueError, TypeError, ArithmeticError) as error:  # the call itself was checked before
             raise KoncordError(f"The run failed: {error} Go on with: {again}") from error
+
+
+def fill_usual(args: argparse.Namespace) -> None:
+    """Give options that nobody gave their defaults."""
+    for name, value in args.usual.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+
+
+def take_study(args: argparse.Namespace) -> None:
+    """Give the options the values of the study; `ValueError` for one that was given and is agreed to be another."""
+    from koncord.network.places import Coordinator
+    from koncord.network.studies import read_study
+
+    study = read_study(Coordinator.load(args.folder).folder, args.study)
+    for name, agreed in {**study.method, **study.policy}.items():
+        given = getattr(args, name)
+        if given is None:
+            setattr(args, name, agreed)
+        elif given != agreed and name not in (*POLICY, "seed"):
+            raise ValueError(
+                f"{flag(name)} of the study {study.name!r} is {agreed!r}; got {given!r}. Another method is another "
+                "study."
+            )
+    others = [site for site in args.sites or () if site not in study.sites]
+    if others:
+        raise ValueError(
+            f"--sites names {', '.join(others)}, who is not of the study {study.name!r}: {', '.join(study.sites)}."
+        )
+    args.sites = args.sites or list(study.sites)
 
 
 @contextmanager
@@ -374,12 +425,14 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     from koncord.session.checkpoint import FileJournal
 
     aggregator, policy = aggregator_of(args), server_policy_of(args)
-    method = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
+    method = estimator_arguments(args)
     nodes = {site: node for site, node in place.sites().items() if site in settings["sites"]}
     stated = methods.as_text(aggregator, method, asked_of(args))
+    check_study(args, place, methods.identifier(stated))
     state = state_of(args, settings, stated, aggregator)
     write_state(place.folder, state)
-    say(f"run {settings['run']}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
+    of_study = f" of the study {args.study}" if args.study else ""
+    say(f"run {settings['run']}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
     with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
         say(f"Flower run {relay.run_id} carries run {settings['run']}")
         left_out = settings.get("left_out", {})
@@ -426,6 +479,22 @@ def federate(args: argparse.Namespace, place: "Coordinator", settings: dict[str,
     else:
         print(f"{as_text(model, record)}\n\n{link.n_exchanges} exchanges; run {settings['run']}")
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
+
+
+def estimator_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """The estimator as it is stated to the sites."""
+    return {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
+
+
+def check_study(args: argparse.Namespace, place: "Coordinator", identifier: str) -> None:
+    """Say, before owners are asked, that they will be: the run does not state what was stated of its study."""
+    from koncord.network.processes import say
+    from koncord.network.studies import read_study
+
+    if args.study is not None and read_study(place.folder, args.study).identifier != identifier:
+        say(
+            f"note: this koncord states the study {args.study!r} otherwise than when it was made; owners are asked anew"
+        )
 
 
 def add_site(args: argparse.Namespace, place: "Coordinator") -> None:
@@ -481,6 +550,7 @@ def asked_of(args: argparse.Namespace) -> "Asked":
         by=args.by or NOT_SAID,
         purpose=args.purpose or NOT_SAID,
         columns=None if args.columns is None else tuple(args.columns),
+        study=args.study,
     )
 
 
@@ -500,6 +570,7 @@ def state_of(args: argparse.Namespace, settings: Mapping[str, Any], stated: str,
             out=str(args.out.resolve()),
             sites=tuple(settings["sites"]),
             started=settings["started"],
+            study=args.study or "",
         )
     )
 

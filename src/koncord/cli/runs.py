@@ -59,13 +59,14 @@ def run(args: argparse.Namespace) -> None:
         print(text_table(COLUMNS, [row_of(state) for state in states]))
 
 
-COLUMNS = ("run", "state", "method", "K", "exchanges", "missing", "asked by", "result")
+COLUMNS = ("run", "study", "state", "method", "K", "exchanges", "missing", "asked by", "result")
 
 
 def row_of(state: "RunState") -> tuple[str, ...]:
     waits = f" for {', '.join(state.owners)}" if state.owners else ""
     return (
         state.run,
+        state.study,
         f"{state.state}{waits}",
         state.aggregator,
         "" if state.clusters is None else str(state.clusters),
@@ -108,6 +109,8 @@ def as_text(state: "RunState") -> str:
         f"{state.aggregator}, asked by {state.asked_by}; purpose: {state.purpose}",
         f"sites: {', '.join(state.sites)}; started {state.started}; result in {state.out}",
     ]
+    if state.study:
+        lines.insert(1, f"study {state.study}")
     if state.problem and state.state == "stopped":
         lines.append(f"why: {state.problem}")
     if state.awaited:

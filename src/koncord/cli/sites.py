@@ -50,10 +50,11 @@ def run(args: argparse.Namespace) -> None:
     elif not rows:
         print("No site was invited.")
     else:
-        print(text_table(COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in COLUMNS) for row in rows]))
+        shown = [{**row, "studies": ", ".join(row["studies"])} for row in rows]
+        print(text_table(COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in COLUMNS) for row in shown]))
 
 
-COLUMNS = ("name", "state", "last seen", "version", "key made", "fingerprint")
+COLUMNS = ("name", "state", "last seen", "version", "studies", "key made", "fingerprint")
 
 
 def rows_of(place: "Coordinator") -> list[dict[str, Any]]:
