@@ -23,8 +23,8 @@ from koncord.network.flower.programs import QUIET, environment
 from koncord.network.places import Coordinator, Invitation, RegisteredSite, check_host, check_port, check_site_name
 from koncord.network.processes import Program, start_time, wait_until
 from koncord.network.proxy import nginx, write_config
-from koncord.network.serving import free_port
 from network.federation import Command, descendants, wait_gone
+from network.ports import free_port
 
 # --- certificates ---
 

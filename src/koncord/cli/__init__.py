@@ -41,6 +41,7 @@ from koncord.cli import (
     runs,
     serve,
     sites,
+    study,
 )
 from koncord.cli import run as run_
 from koncord.cli.installed import Command, check_installed, installed_commands
@@ -49,7 +50,7 @@ from koncord.errors import KoncordError
 COMMANDS: tuple[Command, ...] = (
     *(check, estimate, fit, predict, report),
     *(serve, request, invite, join, approve, refuse, release),
-    *(run_, forget, runs, sites, revoke, renew, ledger),
+    *(study, run_, forget, runs, sites, revoke, renew, ledger),
     *(demo, partition),
 )
 

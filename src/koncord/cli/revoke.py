@@ -37,20 +37,18 @@ def run(args: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from koncord._text import shortened
+    from koncord.network.flower.control import unregister
     from koncord.network.places import Coordinator, now
-    from koncord.network.processes import say
-    from koncord.network.serving import is_running, take_key
+    from koncord.network.serving import is_running
 
     place = Coordinator.load(args.folder)
-    site = place.find_site(args.name)
-    if site.revoked is not None:
-        raise ValueError(f"Site {site.name!r} was revoked on {site.revoked}.")
-    gone = replace(site, revoked=now(), reason=shortened(args.reason))
-    place.write_site(gone)  # first: a run that goes on looks here
-    if gone.node is not None:
-        if is_running(place):
-            take_key(place, gone)
-        else:
-            say("the coordinator is not running: koncord serve takes the key from Flower when it starts")
+    with place.changing_sites():
+        site = place.find_site(args.name)
+        if site.revoked is not None:
+            raise ValueError(f"Site {site.name!r} was revoked on {site.revoked}.")
+        gone = replace(site, revoked=now(), reason=shortened(args.reason))
+        place.write_site(gone)  # first: a run that goes on looks here
+    if gone.node is not None and is_running(place):  # at its start Flower gets the keys that are not revoked
+        unregister(place, gone.node)
     shown = {"site": gone.name, "revoked": gone.revoked, "fingerprint": gone.fingerprint, "reason": gone.reason}
     print(as_json(shown) if args.json else f"site {gone.name} is revoked ({gone.fingerprint or 'no key'})")

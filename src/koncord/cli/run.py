@@ -18,6 +18,7 @@ from koncord.cli.options import (
     asked,
     check_aggregator_options,
     check_estimator_options,
+    flag,
     names,
     preparation_of,
 )
@@ -56,13 +57,14 @@ examples:
   koncord run --out run --min-sites 3
   koncord run --out run --by "J. Doe, Example University" --purpose "study 12: length of stay" --columns age,stay
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
+  koncord run --out run --study stays
   koncord run --out run --resume
   koncord run --out run --resume --without west
   koncord run --out run --add-site east
 """
 PREPARED = ("log", "no_log", "no_fence")
 # What owners are shown; runs begun before they were have none of it.
-STATED = ("by", "purpose", "columns", "local_counts")
+STATED = ("by", "purpose", "columns", "local_counts", "study")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -84,8 +86,11 @@ METHOD = (
     "by",
     "purpose",
     "columns",
+    "study",
     *GIVEN,
 )
+# How a run goes, and the seed, may differ from what its study has.
+POLICY = ("min_sites", "round_timeout", "first_timeout", "wait", "owner_wait")
 
 # Fields of `ServerPolicy`, each an option of its name.
 POLICY_OPTIONS = (
@@ -102,6 +107,30 @@ def add_parser(subparsers: Any) -> None:
         subparsers, NAME, SUMMARY, usage="koncord run --out DIR [options]", description=DESCRIPTION, epilog=EPILOG
     )
     add_folder_option(parser)
+    parser.add_argument(
+        "--study", metavar="NAME", help="a run of this study (koncord study): its sites, columns and method"
+    )
+    add_run_options(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
+    group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
+    group.add_argument(
+        "--without",
+        metavar="NAME",
+        type=names,
+        action="extend",
+        help="with --resume: leave this site out from now on; may be given again",
+    )
+    group.add_argument(
+        "--add-site", metavar="NAME", help="add this site to the finished run of --out; the others are not asked again"
+    )
+    group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_log_option(group)
+    parser.set_defaults(run=run, command=NAME)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What shapes a run and says how it goes: options of koncord run and of koncord study create."""
     group = parser.add_argument_group("sites")
     group.add_argument(
         "--sites", metavar="A,B", type=names, action="extend", help="who takes part (default: all invited)"
@@ -133,25 +162,17 @@ def add_parser(subparsers: Any) -> None:
     add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
-    group = parser.add_argument_group("output")
-    group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
-    group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
-    group.add_argument(
-        "--without",
-        metavar="NAME",
-        type=names,
-        action="extend",
-        help="with --resume: leave this site out from now on; may be given again",
-    )
-    group.add_argument(
-        "--add-site", metavar="NAME", help="add this site to the finished run of --out; the others are not asked again"
-    )
-    group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    add_log_option(group)
-    parser.set_defaults(run=run, command=NAME)
+    # What was not given is known as such until a study had its say.
+    usual = {name: parser.get_default(name) for name in (*METHOD, *POLICY)}
+    parser.set_defaults(usual=usual, **dict.fromkeys(usual))
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.study is not None:
+        if args.resume or args.add_site:
+            raise ValueError("--study goes with a new run: a run that was begun has its study already.")
+        take_study(args)
+    fill_usual(args)
     check_options(args)
     require("flower", "koncord run")
     begin_log(args)
@@ -177,13 +198,12 @@ def run(args: argparse.Namespace) -> None:
     with stopped_by_signals(), sole_run(args.out):
         begun = begun or resumed(args)
         check_method(args)
-        estimator = {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
         with resumable(place, begun, f"koncord run --out {args.out} --resume"):
             finished = drive(
                 place,
                 begun,
                 aggregator_of(args),
-                estimator=estimator,
+                estimator=estimator_arguments(args),
                 request=request_of(args),
                 policy=policy,
                 seed=args.seed,
@@ -217,6 +237,41 @@ def check_options(args: argparse.Namespace) -> None:
             raise ValueError(
                 f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
             )
+
+
+def fill_usual(args: argparse.Namespace) -> None:
+    """Give options that nobody gave their defaults."""
+    for name, value in args.usual.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+
+
+def take_study(args: argparse.Namespace) -> None:
+    """Give the options the values of the study; `ValueError` for one that was given and is agreed to be another."""
+    from koncord.network.places import Coordinator
+    from koncord.network.studies import read_study
+
+    study = read_study(Coordinator.load(args.folder).folder, args.study)
+    for name, agreed in {**study.method, **study.policy}.items():
+        given = getattr(args, name)
+        if given is None:
+            setattr(args, name, agreed)
+        elif given != agreed and name not in (*POLICY, "seed"):
+            raise ValueError(
+                f"{flag(name)} of the study {study.name!r} is {agreed!r}; got {given!r}. Another method is another "
+                "study."
+            )
+    others = [site for site in args.sites or () if site not in study.sites]
+    if others:
+        raise ValueError(
+            f"--sites names {', '.join(others)}, who is not of the study {study.name!r}: {', '.join(study.sites)}."
+        )
+    args.sites = args.sites or list(study.sites)
+
+
+def estimator_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """The estimator as it is stated to the sites."""
+    return {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
 
 
 def begun_anew(args: argparse.Namespace, place: "Coordinator") -> "BegunRun":
@@ -278,6 +333,7 @@ def request_of(args: argparse.Namespace) -> "RunRequest":
         by=args.by or NOT_SAID,
         purpose=args.purpose or NOT_SAID,
         columns=None if args.columns is None else tuple(args.columns),
+        study=args.study,
     )
 
 

@@ -25,6 +25,7 @@ from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import NotAllowed
 from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS
+from koncord.network.studies import check_study_name
 
 LONGEST = 10_000  # characters
 IDENTIFIER_DIGITS = 16  # of a SHA-256: as much as two people compare
@@ -42,6 +43,7 @@ class RunRequest:
     by: str = NOT_SAID  # as the coordinator says; nobody proves it
     purpose: str = NOT_SAID
     columns: tuple[str, ...] | None = None  # None: all that the sites have
+    study: str | None = None  # that the run belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class Statement:
         """For a file, and for a machine."""
         return {
             "identifier": self.identifier,
+            "study": self.asked.study,
             "asked_by": self.asked.by,
             "purpose": self.asked.purpose,
             "aggregator": self.aggregator,
@@ -71,7 +74,7 @@ class Statement:
 
 def statement_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: RunRequest | None = None) -> str:
     """The statement of a run; `estimator` holds the arguments of `estimator_named`."""
-    stated = {
+    stated: dict[str, Any] = {
         "aggregator": aggregator.name,
         "parameters": aggregator.get_params(deep=False),
         "estimator": dict(estimator),
@@ -79,6 +82,8 @@ def statement_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: 
     if asked is not None:
         columns = None if asked.columns is None else list(asked.columns)
         stated["asked"] = {"by": asked.by, "purpose": asked.purpose, "columns": columns}
+        if asked.study is not None:
+            stated["asked"]["study"] = asked.study
     return json.dumps(stated, sort_keys=True)
 
 
@@ -110,7 +115,13 @@ def asked_in(content: Any) -> RunRequest:
         isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns)
     ):
         raise ValueError("'columns' is not a list of names.")
+    study = content.get("study")
+    if study is not None:
+        if not isinstance(study, str):
+            raise ValueError("'study' is not text.")
+        check_study_name(study)
     return RunRequest(
+        study=study,
         by=shortened(by) or NOT_SAID,
         purpose=shortened(purpose) or NOT_SAID,
         columns=None if columns is None else tuple(columns),

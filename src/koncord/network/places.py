@@ -4,13 +4,14 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
-from koncord._files import write_atomic
+from koncord._files import locked, write_atomic
 from koncord.errors import KoncordError
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
@@ -99,6 +100,10 @@ class Coordinator:
     def write_site(self, site: "RegisteredSite") -> None:
         site.save(self.folder / "sites" / f"{site.name}.json")
 
+    def changing_sites(self) -> AbstractContextManager[None]:
+        """Within the block nobody else changes what is kept of sites that were invited."""
+        return locked(self.folder / "sites.lock")
+
     def note_seen(self, versions: Mapping[str, str]) -> None:
         """Keep that some sites have just answered, with the version of koncord each says it has."""
         folder = self.folder / "seen"
@@ -153,13 +158,12 @@ class RegisteredSite:
     """What a coordinator keeps of a site that it invited."""
 
     name: str
-    node: int | None  # Flower's number; None without a key
+    node: int | None  # Flower's number, another one after every start of koncord serve; None without a key
     public: str = ""  # the public half of its key, OpenSSH; empty without TLS
     has_own_key: bool = False  # made at the site, so that nobody else has seen it
     invited: str = ""  # ISO 8601, UTC
     revoked: str | None = None  # when, ISO 8601, UTC
     reason: str = ""  # why it was revoked
-    is_unregistered: bool = False  # at Flower, too
 
     @property
     def fingerprint(self) -> str:
@@ -175,7 +179,7 @@ class RegisteredSite:
     @classmethod
     def load(cls, path: Path) -> Self:
         content = read_json(path, SITE_FORMAT, "the entry of an invited site")
-        kept = ("node", "public", "has_own_key", "invited", "revoked", "reason", "is_unregistered")
+        kept = ("node", "public", "has_own_key", "invited", "revoked", "reason")
         return cls(name=content["site"], **{name: content[name] for name in kept if name in content})
 
 

@@ -27,7 +27,7 @@ class Watched(FlowerLink):
     """
 
     def __init__(self, place: Coordinator, state: RunState, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, coordinator=place, **options)
         self.place, self.state = place, state
         self._waited_for: Mapping[str, str] = {}
 
