@@ -107,7 +107,9 @@ def synthetic(k: int, d: int, shape: str, draw: int) -> tuple[list[Any], list[An
 def fitted(estimator: Any, aggregator: Any, tables: Sequence[Any], seed: int) -> tuple[Any, dict[str, Any]]:
     """A fit, and what it cost: numbers a client sent in phase 2 (mean), exchanges, seconds of both phases."""
     began = perf_counter()
-    model = FederatedClustering(estimator, aggregator, random_state=seed, min_report=1).fit(list(tables))
+    model = FederatedClustering(estimator, aggregator, random_state=seed, min_report=1, standardize=False).fit(
+        list(tables)
+    )
     seconds = perf_counter() - began
     setup = ("Moments", "Prepared", "Holdings")
     phase_1 = sum(each.seconds for each in model.departures_ if each.message == "Prepared")

@@ -60,7 +60,7 @@ def test_a_federated_run_is_the_papers_protocol(regime):
     X, y, parts, test = dealt_plainly(regime, 43)
     counts = [len(set(y[part].tolist())) for part in parts]
     fitted = koncord.FederatedClustering(
-        koncord.KnownCounts(counts), koncord.FedGEM(upsilon=5), random_state=43, min_report=1
+        koncord.KnownCounts(counts), koncord.FedGEM(upsilon=5), random_state=43, min_report=1, standardize=False
     )
     fitted.fit([X[part] for part in parts])
     assert values["ari"] == adjusted_rand_score(y[test], fitted.predict(X[test]))
@@ -92,7 +92,9 @@ def test_tuning_scores_upsilon_as_fedgem_does_when_it_is_left_open():
     values = values_of(Run("tune-federated", "waveform", "oracle", 1000), [])
     X, y, parts, _ = dealt_plainly("A", 1000)
     counts = [len(set(y[part].tolist())) for part in parts]
-    fitted = koncord.FederatedClustering(koncord.KnownCounts(counts), koncord.FedGEM(), random_state=1000, min_report=1)
+    fitted = koncord.FederatedClustering(
+        koncord.KnownCounts(counts), koncord.FedGEM(), random_state=1000, min_report=1, standardize=False
+    )
     choice = fitted.fit([X[part] for part in parts]).model_.diagnostics.choice
     candidates = {each.upsilon: each for each in choice.candidates}
     assert values["upsilons"] == [1, 5, 10]
@@ -130,7 +132,9 @@ def test_the_released_program_is_run_on_the_same_clients():
     X, y, parts, test = dealt_plainly("A", 42)
     counts = [len(set(y[part].tolist())) for part in parts]
     server = koncord.FedGEM(upsilon=10, variant="released", n_rounds=10)
-    fitted = koncord.FederatedClustering(koncord.KnownCounts(counts), server, random_state=42, min_report=1)
+    fitted = koncord.FederatedClustering(
+        koncord.KnownCounts(counts), server, random_state=42, min_report=1, standardize=False
+    )
     fitted.fit([X[part] for part in parts])
     assert values["ari"] == adjusted_rand_score(y[test], fitted.predict(X[test]))
     assert (values["k"], values["upsilon"]) == (fitted.n_clusters_, 10)

@@ -9,6 +9,7 @@ MODULES = {
     "report": ("matplotlib",),
     "flower": ("flwr", "cryptography", "httpx"),
     "privacy": ("opendp",),
+    "excel": ("openpyxl",),
 }
 
 

@@ -57,7 +57,7 @@ CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
 
 def local(X, min_report=1):
     estimate = LocalEstimate(n_components=1, means=X[:1])
-    return Local(X=X, estimate=estimate, stream=(0, 0, 0), min_report=min_report)
+    return Local(X=X, phase1=lambda: estimate, stream=(0, 0, 0), min_report=min_report)
 
 
 def clusters(held, n_each=60, seed=0, centers=CENTERS):
@@ -425,7 +425,7 @@ def fields_of(micro):
 
 def test_separated_clusters_are_found_whatever_a_site_holds():
     tables, y = sites()
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     assert fitted.n_clusters_ == 4
     assert adjusted_rand_score(y, np.concatenate(fitted.labels_)) == 1.0
     told = fitted.model_.diagnostics
@@ -520,7 +520,7 @@ def test_when_nobody_answers_a_round_the_centers_stay():
 def test_a_site_below_the_floor_sends_no_micro_cluster_and_still_gets_labels():
     tables, _ = sites()
     tables["small"] = CENTERS[:1] + np.random.default_rng(0).normal(size=(7, 3))
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     assert fitted.model_.diagnostics.micro_clusters["small"] == 0
     assert len(np.unique(fitted.labels_[fitted.sites_.index("small")])) == 1
 
@@ -725,7 +725,7 @@ def test_an_elongated_cluster_beside_a_round_one_is_found_by_its_shape():
     long = rng.normal(size=(400, 2)) * [8, 0.5]
     ball = rng.normal(size=(400, 2)) * 0.5 + [6, 4]
     tables = [np.concatenate([long[at::4], ball[at::4]]) for at in range(4)]
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     labels = np.concatenate(fitted.labels_)
     truth = np.concatenate([np.repeat([0, 1], 100)] * 4)
     assert adjusted_rand_score(truth, labels) > adjusted_rand_score(
@@ -746,7 +746,7 @@ def test_a_cloud_without_clusters_is_one_cluster_or_is_said_to_be_without_gaps(s
         said = []
         for seed in range(3):
             X = cloud(np.random.default_rng(seed), n_sites * n_rows)
-            fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0)
+            fitted = FederatedClustering(KnownCounts(1), Consensus(), log=False, fence=False, random_state=0)
             fitted.fit(np.split(X, n_sites))
             said.append(
                 fitted.n_clusters_ == 1 or "a skewed or uniform cloud" in " ".join(fitted.model_.diagnostics.notes)

@@ -31,10 +31,10 @@ def waveform_client(benchmark_set):
 
 def assert_same_components(fitted, X, components):
     assert [sorted(np.flatnonzero(fitted.labels_ == k)) for k in range(fitted.n_components_)] == [
-        sorted(rows) for rows in components
+        sorted(each.rows) for each in components
     ]
-    np.testing.assert_allclose(fitted.means_, [X[rows].mean(axis=0) for rows in components], atol=1e-9)
-    np.testing.assert_array_equal(fitted.counts_, [len(rows) for rows in components])
+    np.testing.assert_allclose(fitted.means_, [each.mean for each in components], atol=1e-9)
+    np.testing.assert_array_equal(fitted.counts_, [len(each.rows) for each in components])
 
 
 @pytest.mark.parametrize("covariance", ["spherical", "identity"])
@@ -52,7 +52,7 @@ def test_a_fit_equals_the_plain_algorithm(seed, covariance):
     assert fitted.n_split_components_ == n_split
     assert_same_components(fitted, X, components)
     np.testing.assert_allclose(
-        fitted.variances_, [max(X[rows].var(axis=0).mean(), 1e-6 * X.var(axis=0).mean()) for rows in components]
+        fitted.variances_, [max(each.variance, 1e-6 * X.var(axis=0).mean()) for each in components]
     )
 
 
@@ -96,7 +96,7 @@ def plain_choice(X, seed, grid):
             for merge_factor in grid["merge_factor"]:
                 config = {"min_mass": min_mass, "split_factor": split_factor, "merge_factor": merge_factor}
                 components, _ = plain_asm(fitted, **config)
-                means = np.array([fitted[rows].mean(axis=0) for rows in components])
+                means = np.array([each.mean for each in components])
                 labels = ((held[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
                 is_scored = 1 < len(np.unique(labels)) < len(held)
                 score = round(silhouette_score(held, labels), 12) if is_scored else -np.inf
@@ -108,7 +108,7 @@ def plain_choice(X, seed, grid):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_choice_equals_a_plain_loop_over_the_grid_on_random_tables(seed):
     X = random_table(seed + 100)
-    fitted = ASM(random_state=seed).fit(X)
+    fitted = ASM(min_mass=ASM_GRID["min_mass"], random_state=seed).fit(X)
     config = plain_choice(X, seed, ASM_GRID)
     assert fitted.config_ == config
     assert_same_components(fitted, X, plain_asm(X, **config)[0])
@@ -121,6 +121,22 @@ def test_the_choice_equals_a_plain_loop_over_the_grid_on_real_rows(benchmark_set
     config = plain_choice(X, 42, grid)
     assert fitted.config_ == config
     assert_same_components(fitted, X, plain_asm(X, **config)[0])
+
+
+@pytest.mark.parametrize("is_stretched", [False, True], ids=["round", "stretched"])
+def test_of_tied_configurations_one_that_holds_on_all_rows_is_taken(is_stretched):
+    found = {"default": [], "to the letter": []}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = np.concatenate([rng.normal(center, 0.5, (80, 2)) for center in ([30, 2], [50, 9], [80, 4])])
+        X = StandardScaler().fit_transform(X) if is_stretched else X
+        default = ASM(random_state=seed).fit(X)
+        tied = [each for each in default.results_ if each.score == default.best_score_]
+        assert any(each.params == default.config_ for each in tied)
+        found["default"].append(default.n_components_)
+        found["to the letter"].append(ASM(min_mass=ASM_GRID["min_mass"], random_state=seed).fit(X).n_components_)
+    assert found["default"] == [3] * 12
+    assert found["to the letter"] != [3] * 12
 
 
 @pytest.mark.parametrize("covariance", ["spherical", "identity"])

@@ -238,8 +238,8 @@ def test_a_run_within_what_the_owners_allow_ends_without_a_refusal(aggregator, l
 
 def test_an_exchange_holds_no_more_messages_than_the_method_sends_at_once(tmp_path):
     make(tmp_path, "north")
-    with pytest.raises(MessageError, match="was sent 4 messages in one exchange; its method has at most 3"):
-        answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 4)
+    with pytest.raises(MessageError, match="was sent 6 messages in one exchange; its method has at most 5"):
+        answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 6)
 
 
 def test_arguments_of_an_estimator_are_checked_before_a_row_is_read(tmp_path):
@@ -463,8 +463,9 @@ def test_the_digest_of_a_table_tells_values_columns_and_shape():
         table_digest(X + 1, COLUMNS),
         table_digest(X, COLUMNS[::-1]),
         table_digest(X.reshape(3, 2), COLUMNS[:2]),
+        table_digest(X, COLUMNS, {COLUMNS[0]: ("a", "b", "c", "d")}),
     }
-    assert len(digests) == 4
+    assert len(digests) == 5
     assert table_digest(np.asfortranarray(X), COLUMNS) == table_digest(X, COLUMNS)
 
 

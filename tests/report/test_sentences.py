@@ -64,6 +64,11 @@ class Case:
     min_support: int = 1
 
     @property
+    def counts(self):
+        """Whether sites were asked for their local k: by the method, or where a budget has them find cells."""
+        return self.aggregator in ("fedgem", "kfed", "spahm") or (bool(self.private) and not self.at_sites)
+
+    @property
     def k(self):
         return self.model.n_clusters
 
@@ -271,10 +276,12 @@ def told(case):
 CONDITIONS = {
     "No noise is added.": lambda c: not c.private and c.aggregator != "afcl",
     "is differentially private": lambda c: c.private,
-    "counted its own components with": lambda c: c.names - c.private,
-    "Phase 1 was left out": lambda c: c.private,
-    "found at each site on its own": lambda c: not c.private,
-    "Prepared is phase 1": lambda c: c.names - c.private,
+    "counted its own components with": lambda c: c.counts and c.names - c.private,
+    "Sites did not count their own components": lambda c: not c.counts,
+    "Phase 1 was left out": lambda c: c.counts and c.private,
+    "left out: the method does without": lambda c: not c.counts,
+    "found at each site on its own": lambda c: c.counts and not c.private,
+    "Prepared is phase 1": lambda c: c.counts and c.names - c.private,
     "no site holds rows of two clusters": lambda c: (
         c.k > 1 and not c.has_silhouette and all((n > 0).sum() < 2 for n in c.true_counts.values())
     ),
@@ -376,7 +383,8 @@ def test_a_micro_cluster_that_was_set_aside_is_drawn_apart_and_joined_to_nothing
 
 def test_the_terminal_says_what_the_page_says(case):
     text = federation_text(case.model, case.record)
-    assert ("(asm," in text) == bool(case.names - case.private)
+    assert ("(asm," in text) == bool(case.counts and case.names - case.private)
+    assert ("Sites did not count their own components" in text) == (not case.counts)
     assert ("no site holds rows of two clusters" in text) == CONDITIONS["no site holds rows of two clusters"](case)
     n_told = case.model.holdings.sum() + sum(case.model.session.withheld.values())
     assert f"{n_told:,}" in text.splitlines()[0]

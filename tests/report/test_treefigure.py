@@ -13,7 +13,7 @@ def fitted():
     rng = np.random.default_rng(0)
     places = np.array([[0, 0], [4, 0], [20, 0], [20, 4.5]], dtype=float)
     sites = {f"s{at}": places[rng.integers(4, size=300)] + rng.normal(size=(300, 2)) for at in range(4)}
-    return FederatedClustering(KnownCounts(1), random_state=0).fit(sites)
+    return FederatedClustering(KnownCounts(1), random_state=0, standardize=False).fit(sites)
 
 
 def test_the_drawing_has_every_join_with_its_distance(fitted):

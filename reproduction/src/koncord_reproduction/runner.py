@@ -33,7 +33,7 @@ from koncord.estimate.search import GridResult, combinations, split_rows
 from koncord.estimate.xmeans import XMeans
 from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import HeldOut
-from koncord.kernels.splitting import SplitForest, components_of
+from koncord.kernels.splitting import SplitForest, mixture_of
 from koncord.theory import anisotropy
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
@@ -164,7 +164,9 @@ SETUP_REPLIES = ("Moments", "Prepared", "Holdings")
 
 
 def fit_federation(dealt: Dealt, estimator: Any, server: Aggregator, seed: int) -> FederatedClustering:
-    clustering = FederatedClustering(estimator, server, random_state=seed, min_report=1)  # the paper has no floor
+    clustering = FederatedClustering(
+        estimator, server, standardize=False, random_state=seed, min_report=1
+    )  # the paper has no floor, and its own scale
     return clustering.fit([dealt.data.X[part] for part in dealt.parts])
 
 
@@ -332,9 +334,9 @@ def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
     (leaves,) = forest.cut(config["min_mass"], default.max_components)
     scores, counts = [], []
     for merge_factor in (*SWEEP, config["merge_factor"]):
-        components, _ = merge(components_of(leaves), merge_factor)
-        scores.append(ari(data.y[test], nearest(data.X[test], components.means)))
-        counts.append(len(components))
+        mixture, _ = merge(mixture_of(leaves), merge_factor)
+        scores.append(ari(data.y[test], nearest(data.X[test], mixture.means)))
+        counts.append(len(mixture))
     *scores, selected_ari = scores
     *counts, selected_k = counts
     return {

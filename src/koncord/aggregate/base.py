@@ -42,7 +42,7 @@ class Local:
     """What a client step may read: it never leaves the client."""
 
     X: FloatArray  # (n_samples, n_features), scaled as agreed
-    estimate: LocalEstimate  # phase 1
+    phase1: Callable[[], LocalEstimate]  # runs at the first call only
     stream: tuple[int, ...]  # names the random stream of this client in this round
     min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
     # Sorts rows by what the client has answered before; None sorts them as they are labelled, and keeps nothing.
@@ -56,6 +56,11 @@ class Local:
         (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
         """
         return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least)
+
+    @property
+    def estimate(self) -> LocalEstimate:
+        """What phase 1 found: it runs when this is first read, for most steps do without it."""
+        return self.phase1()
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -106,6 +111,8 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         The reply to each message of the server.
     sends : tuple of Sent
         All that a client may send, field by field.
+    needs_local_counts : bool
+        Whether a client sends as many of something as it has components, so that phase 1 has to run.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
     sums_over_cells : bool, default False
@@ -122,6 +129,7 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     client_steps: ClassVar[Mapping[type[Any], ClientStep]]
     replies: ClassVar[Mapping[type[Any], type[Any]]]
     sends: ClassVar[tuple[Sent, ...]]
+    needs_local_counts: ClassVar[bool]
     most_parts: ClassVar[int] = 1
     sums_over_cells: ClassVar[bool] = False
     count_parameter: ClassVar[str] = "n_clusters"
@@ -132,6 +140,7 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         if "client_steps" in vars(cls):
             cls.replies = {asked: step_types(step)[1] for asked, step in cls.client_steps.items()}
             cls.sends = sent_by(cls.replies.values())
+            cls.needs_local_counts = any("local_k" in sent.shape for sent in cls.sends)
 
     def for_run(self, *, min_report: int | None, min_support: int) -> "Aggregator":
         """This aggregator under what the run has decided; one that has no use for it stays as it is.

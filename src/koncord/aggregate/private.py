@@ -17,6 +17,7 @@ from koncord.aggregate.base import Aggregator, as_instance
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.kernels.lloyd import kmeans
+from koncord.prepare.columns import without_small
 from koncord.privacy.budget import CELLS, ROUND, SHARES, Accountant, Budget
 from koncord.privacy.cells import REACH, Cells, at_most, find_cells, inside_ball, scaled_down
 from koncord.privacy.mechanism import STEPS, Ball, Mechanism, NoisySums, sensitivity_of
@@ -87,13 +88,30 @@ class PrivateClient:
     def answer(self, message: Any, stream_of: Callable[[int], tuple[int, ...]]) -> Any:
         """The reply to a message; `stream_of` names the random stream of a seed, which noise does not come from."""
         try:
+            if isinstance(message, setup.Survey):
+                return self._names()
             if isinstance(message, setup.Describe):
                 return self._describe()
+            if isinstance(message, setup.Measure) or (isinstance(message, setup.Prepare) and not message.is_plain):
+                raise MessageError(f"site {self.name!r} has a privacy budget, which covers no shape of columns.")
             seed = message.seed if self.prepared is None else self.prepared.seed
             rng = np.random.default_rng(stream_of(seed))
             return self._prepare(message, rng) if isinstance(message, setup.Prepare) else self._reply(message, rng)
         finally:
             self._learn()  # what was released is used, whatever came of it
+
+    def _names(self) -> setup.Sketch:
+        """The names of the columns, and that there is a budget: nothing of the rows."""
+        d = len(self.columns)
+        nothing = np.zeros(d, dtype=np.int64)
+        return setup.Sketch(
+            columns=self.columns,
+            count=0,
+            available=nothing,
+            ends=nothing,
+            blocks=np.empty((0, d)),
+            epsilon=float(self.budget.epsilon),
+        )
 
     def _describe(self) -> setup.Moments:
         """Noisy count, means and scatters; asked again, the same."""
@@ -125,7 +143,7 @@ class PrivateClient:
             self.prepared = message
         elif pack(self.prepared) != pack(message):
             raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
-        return setup.Prepared(local_k=len(self._cells()))
+        return setup.Prepared(local_k=len(self._cells()) if message.asks_local_k else None)
 
     def _rescale(self, message: setup.Prepare) -> None:
         """Take the columns in the agreed order and scale, and the ball where noise says that the rows lie."""
@@ -209,7 +227,7 @@ class PrivateClient:
             noisy = self.mechanism.holdings(message.centers, self.ball)
             large = np.where(noisy >= self.min_report, noisy, 0)  # else a count of noise alone takes another with it
             counts = apportioned(large if large.any() else noisy, self.known.count)
-        counts = setup.without_small(counts, self.min_report)
+        counts = without_small(counts, self.min_report)
         return setup.Holdings(counts=counts, silhouettes=np.full(k, np.nan), scored=np.zeros(k, dtype=np.int64))
 
 

@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> None:
         model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=True) as folder:
-            order = [shown.columns.index(column) for column in model.columns]
-            rows = {site: table[:, order] for site, table in shown.tables.items()}
+            rows = {site: model.plan.apply(table, shown.columns) for site, table in shown.tables.items()}
             write_run(folder, model, record, page(model, record), rows)
             write_tables(folder / SITES, shown)
     truth = record.truth

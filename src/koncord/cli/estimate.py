@@ -30,7 +30,7 @@ An estimator by itself finds several components in almost any table, also in one
 compared with draws of one Gaussian, as koncord fit does; if it shows no more structure than these, K is 1.
 --no-null-test gives the estimator's own answer; that of asm is the paper's method.
 
-FILE is CSV, TSV, Parquet, NPY or NPZ and holds numbers: one row a sample, one column a feature.
+FILE is CSV, TSV, Parquet, Excel, NPY or NPZ and holds numbers: one row a sample, one column a feature.
 """
 EPILOG = """\
 examples:

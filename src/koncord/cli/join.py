@@ -13,7 +13,9 @@ from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.options import (
     GIVEN,
     add_aggregator_options,
+    add_categories_option,
     add_estimator_options,
+    add_own_convert_option,
     add_privacy_options,
     add_site_options,
     add_table_options,
@@ -22,6 +24,7 @@ from koncord.cli.options import (
     check_aggregator_options,
     check_estimator_options,
     check_floor,
+    conversions_of,
     estimator_of,
     flag,
     names,
@@ -32,6 +35,7 @@ from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_log_option, begin_log
 from koncord.estimate.registry import ESTIMATORS
+from koncord.prepare.settings import Preparation
 from koncord.session.policy import CHANGED, SitePolicy
 
 if TYPE_CHECKING:
@@ -86,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         help="the site's own key, of koncord request (default: NAME.key beside the invitation, or the state folder's)",
     )
-    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, NPY or NPZ")
+    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, Excel, NPY or NPZ")
     parser.add_argument(
         "--state", metavar="DIR", type=Path, help="folder of this site's own (default: koncord-site-NAME)"
     )
@@ -147,7 +151,9 @@ def add_parser(subparsers: Any) -> None:
         type=float,
         help="most that all runs may cost together, at --delta; no run is begun beyond it (default: no limit)",
     )
-    add_table_options(parser)
+    group = add_table_options(parser)
+    add_categories_option(group)
+    add_own_convert_option(group)
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_log_option(parser)
@@ -173,11 +179,12 @@ def run(args: argparse.Namespace) -> None:
 
         os.environ |= {**QUIET, **ONE_THREAD}  # before what reads them is loaded
     from koncord.data.notes import notes_on
+    from koncord.data.units import converted
     from koncord.network.places import Invitation
     from koncord.network.processes import say
 
     invitation = Invitation.load(args.invite)
-    table = table_of(args, args.data)
+    table = converted(table_of(args, args.data, may_miss=True), conversions_of(args))
     for note in notes_on([table]):
         say(f"note: {note}")
     if args.dry_run:
@@ -276,6 +283,7 @@ def join(
             table.X,
             table.columns,
             policy,
+            levels=table.levels,
             ledgers=args.ledger,
             terms=terms,
             may_weaken=args.weaken,
@@ -392,6 +400,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         estimator=estimator_of(args, random_state=None),
         aggregator=aggregator,
         policy=policy,
+        levels=table.levels,
     )
     link = Rehearsal(site)
     federation.run(
@@ -400,6 +409,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         estimator=site.estimator,
         seed=args.seed,
         standardize=args.standardize and policy.budget is None,
+        preparation=None if policy.budget is not None else Preparation(standardize=args.standardize),
         site_policy=policy,
     )
     spent = None if site.private is None else site.private.epsilon

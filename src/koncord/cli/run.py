@@ -10,16 +10,21 @@ from koncord.cli.options import (
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
+    add_local_counts_option,
+    add_preparation_options,
+    add_standardize_option,
     add_support_option,
     aggregator_of,
     asked,
     check_aggregator_options,
     check_estimator_options,
     names,
+    preparation_of,
 )
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option, add_log_option, begin_log
+from koncord.prepare.settings import FILLS, Preparation
 from koncord.session.policy import ServerPolicy
 
 if TYPE_CHECKING:
@@ -55,8 +60,9 @@ examples:
   koncord run --out run --resume --without west
   koncord run --out run --add-site east
 """
+PREPARED = ("log", "no_log", "no_fence")
 # What owners are shown; runs begun before they were have none of it.
-STATED = ("by", "purpose", "columns")
+STATED = ("by", "purpose", "columns", "local_counts")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -68,8 +74,13 @@ METHOD = (
     "allow_disclosure",
     "set",
     "standardize",
+    "log",
+    "no_log",
+    "no_fence",
+    "missing",
     "min_support",
     "common_columns",
+    "local_counts",
     "by",
     "purpose",
     "columns",
@@ -114,14 +125,12 @@ def add_parser(subparsers: Any) -> None:
         action="extend",
         help="columns the run is about; a site reads no others for it (default: all it has)",
     )
-    parser.add_argument(
-        "--standardize",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="give every column mean 0 and variance 1 over all sites first (default: yes)",
-    )
+    group = add_preparation_options(parser, FILLS)
+    add_standardize_option(group)
+    parser.set_defaults(standardize=True)
     add_common_option(parser)
     add_estimator_options(parser)
+    add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
     group = parser.add_argument_group("output")
@@ -180,12 +189,14 @@ def run(args: argparse.Namespace) -> None:
                 seed=args.seed,
                 standardize=args.standardize,
                 common_columns=args.common_columns,
+                preparation=preparation_of(args),
+                local_counts=bool(args.local_counts),
                 **recorded(args),
             )
     model, record = finished.result.model, finished.result.record
     if args.json:
         names_ = {"run": finished.run, "identifier": finished.identifier}
-        print(as_json({**federation_record(model, record), **places_of(args.out), **names_}))
+        print(as_json({**federation_record(model, record), **written_places(args.out), **names_}))
     else:
         print(f"{federation_text(model, record)}\n\n{finished.n_exchanges} exchanges; run {finished.run}")
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
@@ -209,11 +220,11 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def begun_anew(args: argparse.Namespace, place: "Coordinator") -> "BegunRun":
-    from koncord.network.begun import begin, this_user
+    from koncord.network.begun import begin_run, this_user
 
     args.by = args.by or this_user()
     method = {name: getattr(args, name) for name in METHOD}
-    return begin(place, args.out, method, sites=args.sites, min_sites=args.min_sites)
+    return begin_run(place, args.out, method, sites=args.sites, min_sites=args.min_sites)
 
 
 def resumed(args: argparse.Namespace) -> "BegunRun":
@@ -245,14 +256,14 @@ def show_late(args: argparse.Namespace, late: "RunResult", name: str) -> None:
 
     if args.json:
         found = federation_record(late.model, late.record)
-        print(as_json({**found, **places_of(args.out), "run": name, "added": list(late.record.added)}))
+        print(as_json({**found, **written_places(args.out), "run": name, "added": list(late.record.added)}))
     else:
         said = f"added: {args.add_site}; the others were not asked again; run {name}"
         print(f"{federation_text(late.model, late.record)}\n\n{said}")
         print(f"written: {args.out / PAGE} and, beside it, the model")
 
 
-def places_of(out: Path) -> dict[str, str]:
+def written_places(out: Path) -> dict[str, str]:
     """Where a run was written."""
     from koncord.runs.folder import MODEL, PAGE
 
@@ -279,8 +290,8 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
-        ("clusters", "upsilon", "micro_cluster_rows", "allow_disclosure", "set", "common_columns", *GIVEN),
-        unless={"min_support": ServerPolicy.min_support},
+        ("clusters", "upsilon", "micro_cluster_rows", "allow_disclosure", "set", "common_columns", *PREPARED, *GIVEN),
+        unless={"min_support": ServerPolicy.min_support, "missing": Preparation.missing},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koncord._files import write_atomic
-from koncord.data.files import is_number
+from koncord.data.columns import is_number
 from koncord.errors import FetchError
 
 OFFLINE = "KONCORD_OFFLINE"  # environment variable that forbids fetching

@@ -47,6 +47,7 @@ class Rows:
     two_valued: IntArray  # columns with two values
     has_rarer: BoolArray  # (n_rows, n_two_valued)
     values: FloatArray  # (2, n_two_valued) the more frequent value and the rarer one
+    gaps: BoolArray  # (n_rows, n_features) values that are missing; in X the median of their column stands there
     scales: FloatArray  # (n_features,) standard deviation of each column; 1 of one that is constant
 
     def is_dominated(self, rows: IntArray) -> bool:
@@ -64,7 +65,8 @@ def rows_of(X: FloatArray, least: int) -> Rows:
 
 
 def moved_of(X: FloatArray, least: int, pairs: FloatArray) -> FloatArray:
-    """X with the rows moved that dominate a column."""
+    """X with the rows moved that dominate a column; a gap (NaN) counts as the median of its column."""
+    X = gaps_filled(X)
     return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=is_magnitude(X, pairs))
 
 
@@ -85,15 +87,32 @@ def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
         two_valued=two_valued,
         has_rarer=X[:, two_valued] == pairs[1, two_valued],
         values=pairs[:, two_valued],
+        gaps=np.isnan(X),
         scales=np.where(deviations > 0, deviations, 1.0),
     )
+
+
+def gaps_filled(X: FloatArray) -> FloatArray:
+    """The table with the median of its column for every gap; of a column that is empty, 0.
+
+    It is one of the values that are there, so that a column of two values stays one.
+    """
+    gaps = np.isnan(X)
+    if not gaps.any():
+        return X
+    filled = X.copy()
+    for column in np.flatnonzero(gaps.any(axis=0)).tolist():
+        own = np.sort(X[~gaps[:, column], column])
+        filled[gaps[:, column], column] = own[len(own) // 2] if len(own) else 0.0
+    return filled
 
 
 def pairs_of(X: FloatArray) -> FloatArray:
     """The more frequent and the rarer value (2, n_features) of each column that has two values, else NaN."""
     pairs = np.full((2, X.shape[1]), np.nan)
     for column in range(X.shape[1]):
-        values, counts = np.unique(X[:, column], return_counts=True)
+        own = X[:, column]
+        values, counts = np.unique(own[~np.isnan(own)], return_counts=True)
         if len(values) == 2:
             pairs[:, column] = values[np.argsort(-counts, kind="stable")]
     return pairs

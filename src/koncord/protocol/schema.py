@@ -22,6 +22,10 @@ from koncord._validation import LARGEST_VALUE
 # above what a federation needs.
 LARGEST = {
     "n_features": 100_000,
+    "n_columns": 100_000,  # of a table; features are columns of numbers, and levels of categories
+    "n_categories": 10_000,
+    "n_levels": 100_000,  # of all categories
+    "n_blocks": 1_000,  # of the sketch of a column
     "rows": 10**9,  # of one client
     "local_k": 1_000,
     "global_k": 20_000,

@@ -34,6 +34,11 @@ def silent_sites(model: GlobalModel) -> tuple[str, ...]:
     return tuple(site for site in model.session.silent if site in model.sites)
 
 
+def has_local_counts(model: GlobalModel) -> bool:
+    """Whether phase 1 was run and the sites reported what it found."""
+    return bool(model.local_counts)
+
+
 def n_micro_sites(model: GlobalModel) -> int:
     """Sites of which a micro-cluster, or a component, went into a cluster."""
     return sum(bool(len(clusters)) for clusters in model.members.values())

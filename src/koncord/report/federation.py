@@ -11,7 +11,16 @@ from koncord._words import counted, text_table
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Absence
-from koncord.report.conditions import NOT_REPORTED, about_floor, floor_of, is_all_private, private_sites, silent_sites
+from koncord.report.conditions import (
+    NOT_REPORTED,
+    about_floor,
+    floor_of,
+    has_local_counts,
+    is_all_private,
+    private_sites,
+    silent_sites,
+)
+from koncord.report.preparation import about_preparation
 from koncord.report.sure import apart_of, belief, sentences, stability_of
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
@@ -20,13 +29,15 @@ from koncord.types import FloatArray
 MOST_DISTINGUISHING = 3
 # Longer tables of sites are cut on the terminal; the page has all.
 MOST_SITES = 30
+# Where local counts would stand if phase 1 had run.
+NOT_COUNTED = "Sites did not count their own components: this method does without. --local-counts has them counted."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteRow:
     name: str
     rows: int  # as it reported them; 0 of one that reported none
-    local_k: int
+    local_k: int | None  # None where phase 1 was not run
     held: tuple[int, ...]  # clusters in which it reported rows
     is_silent: bool  # it has fewer rows than it reports at least
 
@@ -40,7 +51,7 @@ class SiteRow:
 
     @property
     def local_k_told(self) -> str:
-        return NOT_REPORTED if self.is_silent else str(self.local_k)
+        return NOT_REPORTED if self.is_silent or self.local_k is None else str(self.local_k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +81,8 @@ class ClusterRow:
 
 def site_rows(model: GlobalModel) -> list[SiteRow]:
     """One row a site, in name order."""
-    silent = silent_sites(model)
+    silent = frozenset(silent_sites(model))
+    local_counts = model.local_counts or (None,) * len(model.sites)
     return [
         SiteRow(
             name=name,
@@ -79,7 +91,7 @@ def site_rows(model: GlobalModel) -> list[SiteRow]:
             held=tuple(np.flatnonzero(counts).tolist()),
             is_silent=name in silent,
         )
-        for name, counts, local_k in zip(model.sites, model.holdings, model.local_counts, strict=True)
+        for name, counts, local_k in zip(model.sites, model.holdings, local_counts, strict=True)
     ]
 
 
@@ -174,6 +186,7 @@ def notes_of(model: GlobalModel) -> list[str]:
     """What a reader should know: what the aggregator says, clusters of nothing or of few sites, who was missing."""
     said = (
         *model.diagnostics.notes,
+        *about_preparation(model),
         about_left_out(model),
         about_empty(model),
         about_weak(model),
@@ -332,7 +345,7 @@ def federation_text(model: GlobalModel, record: RunRecord) -> str:
 
 
 def about_clusters(model: GlobalModel, record: RunRecord) -> str:
-    counted_by = "no phase 1" if is_all_private(model) else record.estimator
+    counted_by = record.estimator if has_local_counts(model) and not is_all_private(model) else "no phase 1"
     lines = [
         f"K = {model.n_clusters}  ({counted_by}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
         *sentences(model),
@@ -349,11 +362,16 @@ def about_clusters(model: GlobalModel, record: RunRecord) -> str:
 
 def sites_text(model: GlobalModel) -> str:
     rows = site_rows(model)
+    is_counted = has_local_counts(model)
     table = text_table(
-        ("site", "rows", "local k", "clusters held", ""),
-        [(row.name, row.rows_told, row.local_k_told, row.held_told, "") for row in rows[:MOST_SITES]],
+        ("site", "rows", *(["local k"] if is_counted else []), "clusters held", ""),
+        [
+            (row.name, row.rows_told, *([row.local_k_told] if is_counted else []), row.held_told, "")
+            for row in rows[:MOST_SITES]
+        ],
     )
-    return table if len(rows) <= MOST_SITES else f"{table}\n  and {len(rows) - MOST_SITES} more sites"
+    more = [f"  and {len(rows) - MOST_SITES} more sites"] if len(rows) > MOST_SITES else []
+    return "\n".join([table, *more, *([] if is_counted else [NOT_COUNTED])])
 
 
 def clusters_text(model: GlobalModel) -> str:

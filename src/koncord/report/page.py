@@ -24,6 +24,7 @@ from koncord.report.conditions import (
     NOT_REPORTED,
     about_floor,
     floor_of,
+    has_local_counts,
     has_micro_clusters,
     is_all_private,
     is_partly_private,
@@ -32,6 +33,7 @@ from koncord.report.conditions import (
     private_sites,
 )
 from koncord.report.federation import (
+    NOT_COUNTED,
     ClusterRow,
     about_candidates,
     average_center,
@@ -130,7 +132,9 @@ def figures(model: GlobalModel, record: RunRecord) -> list[tuple[str, str, str]]
 
 def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
     """Smallest and largest local count, and where they come from."""
-    reported = sorted(row.local_k for row in site_rows(model) if not row.is_silent)
+    if not has_local_counts(model):
+        return "not counted", "this method does without; --local-counts"
+    reported = sorted(row.local_k for row in site_rows(model) if row.local_k is not None and not row.is_silent)
     how = "found at each site on its own"
     if is_all_private(model):
         how = "cells that stand out from the noise at each site"
@@ -418,29 +422,38 @@ def sizes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
 
 def local_counts(model: GlobalModel, record: RunRecord) -> View:
     rows = site_rows(model)
-    largest = max(row.local_k for row in rows)
+    is_counted = has_local_counts(model)
+    largest = max(row.local_k or 0 for row in rows)
     known = {} if record.truth is None else record.truth.local_counts
     table = TableView(
-        caption="Local k of each site, and how many global clusters it holds",
+        caption="Local k of each site, and how many global clusters it holds"
+        if is_counted
+        else "How many global clusters each site holds",
         columns=[
             *words("site"),
-            *numeric("rows", "local k", *(["known classes"] if known else []), "clusters held"),
-            *words("local k, compared with the largest"),
+            *numeric(
+                "rows",
+                *(["local k"] if is_counted else []),
+                *(["known classes"] if known else []),
+                "clusters held",
+            ),
+            *words(*(["local k, compared with the largest"] if is_counted else [])),
         ],
         rows=[
             [
                 row.name,
                 row.rows_told,
-                row.local_k_told,
+                *([row.local_k_told] if is_counted else []),
                 *([str(known[row.name])] if known else []),
                 row.held_told,
-                Bar(row.local_k, 0.0, largest),
+                *([Bar(row.local_k or 0, 0.0, largest)] if is_counted else []),
             ]
             for row in rows
         ],
         is_wide=True,
     )
     return {
+        "not_counted": "" if is_counted else NOT_COUNTED,
         "private": private_sites(model),
         "where_private": at_private_sites(model),
         "counters": "" if is_all_private(model) else "Each other site" if private_sites(model) else "Each site",
@@ -608,7 +621,7 @@ def settings(model: GlobalModel, record: RunRecord) -> View:
         "seconds": record.seconds,
         "seed": model.seed,
         "estimator": model.settings.get("estimator", record.estimator),
-        "left_out": f" left out{at_private_sites(model)}" if private_sites(model) else "",
+        "left_out": where_left_out(model),
         "aggregator": model.settings.get("aggregator", record.aggregator),
         "scaled": scaled if record.is_standardized else "no, columns in their own units",
         "options": [(name, setting(value)) for name, value in record.options.items()],
@@ -617,6 +630,13 @@ def settings(model: GlobalModel, record: RunRecord) -> View:
         "files": files,
         "versions": sorted({**model.versions, **record.versions}.items()),
     }
+
+
+def where_left_out(model: GlobalModel) -> str:
+    """Where phase 1 was left out, if it was."""
+    if not has_local_counts(model):
+        return " left out: the method does without"
+    return f" left out{at_private_sites(model)}" if private_sites(model) else ""
 
 
 def told_by_server(model: GlobalModel) -> dict[str, str | int | float]:
@@ -637,7 +657,7 @@ def told_by_server(model: GlobalModel) -> dict[str, str | int | float]:
 
 def timings(model: GlobalModel, record: RunRecord) -> TableView:
     """Seconds the sites took, one after the other, by the kind of their answer."""
-    prepared = "Prepared is phase 1"
+    prepared = "Prepared is phase 1" if has_local_counts(model) else "Prepared is the change of scale"
     if is_all_private(model):
         prepared = "Prepared is the search for cells that stand out from the noise"
     elif is_partly_private(model):

@@ -37,9 +37,13 @@ def assign(model: GlobalModel, X: FloatArray, *, quantile: float | None = None) 
 
     With a `quantile`, a row beyond it is an outlier; distances stay those to the cluster that it is nearest to.
     """
-    labels = model.predict(X)
-    given = labels if quantile is None else model.predict(X, outliers=True, quantile=quantile)
-    Z = model.scaled(X)
+    return assign_scaled(model, model.scaled(X), quantile=quantile)
+
+
+def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None = None) -> Assignments:
+    """Assign every row of Z (n, n_features), as the model's plan makes it."""
+    labels = model.assign(Z)
+    given = labels if quantile is None else model.without_outliers(Z, labels, quantile)
     distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
     step = max(MOST_DISTANCES // model.n_clusters, 1)
     for start in range(0, len(Z), step):

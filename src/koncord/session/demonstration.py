@@ -14,6 +14,7 @@ from koncord.aggregate.consensus import Consensus
 from koncord.data.demonstrations import Classes, Demonstration
 from koncord.estimate.asm import ASM
 from koncord.model.globalmodel import GlobalModel
+from koncord.prepare.settings import Preparation
 from koncord.runs.record import Crossing, Truth
 from koncord.session.federation import RunResult, run
 from koncord.session.inprocess import in_process
@@ -47,7 +48,9 @@ def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
             estimator=estimator,
             seed=shown.seed,
             standardize=True,
+            preparation=Preparation(),
             site_policy=SitePolicy(),
+            local_counts=True,
             estimator_name="asm",
             files=files,
         )

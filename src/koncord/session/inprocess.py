@@ -41,6 +41,7 @@ def in_process(
     policy: SitePolicy | None = None,
     ledgers: Path | None = None,
     run: str = "",
+    levels: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
 ) -> InProcess:
     """Link to the sites of some tables, all with the same method and the same limits.
 
@@ -58,6 +59,8 @@ def in_process(
         Folder in which every site appends to a ledger of its own; made if it is not there.
     run : str, default ""
         Name of the run in the ledgers.
+    levels : mapping of str to mapping, default None
+        The levels of each category, by site.
     """
     if ledgers is not None:
         ledgers.mkdir(parents=True, exist_ok=True)
@@ -70,6 +73,7 @@ def in_process(
                 estimator=estimator.for_client(name, at) if isinstance(estimator, KnownCounts) else estimator,
                 aggregator=aggregator,
                 policy=policy,
+                levels=(levels or {}).get(name),
                 ledger=None if ledgers is None else Ledger(ledger_file(ledgers, name), run=run, site=name),
             )
             for at, (name, (X, columns)) in enumerate(tables.items())

@@ -304,7 +304,9 @@ class FedGEM(Aggregator):
     >>> rng = np.random.default_rng(0)
     >>> sites = {name: np.concatenate([rng.normal(m, 1, (80, 3)) for m in held])
     ...          for name, held in {"north": (0, 9), "south": (9, 18), "west": (0, 18)}.items()}
-    >>> clustering = koncord.FederatedClustering(koncord.KnownCounts(2), koncord.FedGEM(upsilon=2), random_state=0)
+    >>> clustering = koncord.FederatedClustering(
+    ...     koncord.KnownCounts(2), koncord.FedGEM(upsilon=2), standardize=False, random_state=0
+    ... )
     >>> clustering.fit(sites).n_clusters_
     3
     """
