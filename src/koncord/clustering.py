@@ -495,12 +495,7 @@ def fitted_html(fitted: FederatedClustering) -> str:
         for site, rows, count in zip(fitted.sites_, sizes, counts, strict=True)
     ]
     lines.append(
-        [
-            "all",
-            sizes.sum(),
-            *([""] if None not in counts else []),
-            *(sizes.sum(axis=0) if k <= MOST_IN_HTML else ()),
-        ]
+        ["all", sizes.sum(), *([""] if None not in counts else []), *(sizes.sum(axis=0) if k <= MOST_IN_HTML else ())]
     )
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in line)}</tr>" for line in lines)

@@ -111,7 +111,7 @@ def aggregator(method: str, n_clusters: int, true_counts: Sequence[int]) -> tupl
     counts, nothing = counts_alone(true_counts), KnownCounts(1)
     return {
         "kfed": (counts, KFed(n_clusters), "K and true K_g"),
-        "fedkmeans": (nothing, FedKMeans(n_clusters), "K"),
+        "fedkmeans": (nothing, FedKMeans(n_clusters, first_iters=1), "K"),
         "ffcm-avg1": (nothing, FFCM(n_clusters, "avg1"), "K"),
         "ffcm-avg2": (nothing, FFCM(n_clusters, "avg2"), "K"),
         "spahm": (KnownCounts(true_counts), SPAHM(), "true K_g"),

@@ -20,6 +20,7 @@ from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
+from koncord.privacy.budget import Plan
 from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
 from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
@@ -71,6 +72,20 @@ class Local:
 # A client step takes what the client holds, its state (None before its first step) and the server's message; it
 # returns the new state, itself a record that the codec can pack, and the reply.
 ClientStep = Callable[[Local, Any, Any], tuple[Any, Any]]
+# The step of a client with a privacy budget takes a `koncord.aggregate.private.PrivateClient`, the server's message and
+# a random stream, which no noise comes from; it returns the reply.
+PrivateStep = Callable[[Any, Any, np.random.Generator], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What a client with a privacy budget has sent before the server begins, with noise, on the agreed scale."""
+
+    count: int
+    means: FloatArray  # (n_features,)
+    variances: FloatArray  # (n_features,)
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +128,9 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         All that a client may send, field by field.
     needs_local_counts : bool
         Whether a client sends as many of something as it has components, so that phase 1 has to run.
+    private_steps : mapping of type to function, default {}
+        The step of a client with a privacy budget for each message of the server; without any, such a client takes no
+        part. A step of a message that is in no client step is annotated with its reply.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
     sums_over_cells : bool, default False
@@ -130,6 +148,7 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     replies: ClassVar[Mapping[type[Any], type[Any]]]
     sends: ClassVar[tuple[Sent, ...]]
     needs_local_counts: ClassVar[bool]
+    private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {}
     most_parts: ClassVar[int] = 1
     sums_over_cells: ClassVar[bool] = False
     count_parameter: ClassVar[str] = "n_clusters"
@@ -139,6 +158,8 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         super().__init_subclass__(**options)
         if "client_steps" in vars(cls):
             cls.replies = {asked: step_types(step)[1] for asked, step in cls.client_steps.items()}
+            only_private = {asked: step for asked, step in cls.private_steps.items() if asked not in cls.replies}
+            cls.replies |= {asked: get_type_hints(step)["return"] for asked, step in only_private.items()}
             cls.sends = sent_by(cls.replies.values())
             cls.needs_local_counts = any("local_k" in sent.shape for sent in cls.sends)
 
@@ -164,6 +185,20 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
         """The server's side of one federation of `clients`, in name order."""
+
+    def private_server(
+        self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
+    ) -> Server:
+        """The same where some clients have a privacy budget: `described` is what these sent."""
+        return self.server(clients, n_features, rng)
+
+    def private_plan(self, n_rounds: int | None) -> Plan:
+        """How a client's budget is divided over its releases, with so many later rounds, or as many as there are."""
+        raise NotImplementedError(f"{self.name} has no private form.")
+
+    def private_messages(self) -> Mapping[type[Any], int]:
+        """Messages of each kind that only a client with a privacy budget is sent, at most, in one run."""
+        return {}
 
     def most_messages(self) -> Mapping[type[Any], int]:
         """Messages of each kind that one run sends to one client at most, with these parameters.

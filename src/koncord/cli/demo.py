@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
+from koncord._deferred import import_sklearn
 from koncord._progress import part, report, reporting
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
@@ -55,6 +56,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    import_sklearn()
     from koncord.data.demonstrations import demonstration
     from koncord.report.demonstration import bytes_by_site
     from koncord.report.demonstration import demonstration_text as about_classes

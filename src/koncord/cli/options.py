@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koncord._deferred import import_sklearn
 from koncord._registry import Registry
 from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.parameters import parameters_of, value_for
@@ -404,6 +405,7 @@ def estimator_of(args: argparse.Namespace, *, random_state: int | None) -> Any:
 
 def check_aggregator_options(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is read."""
+    import_sklearn()
     if args.upsilon is not None and args.aggregator != "fedgem":
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from koncord._words import joined, listed
+from koncord.data.arrow import values_of
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import FloatArray
 
@@ -343,4 +344,4 @@ def as_floats(column: Any) -> FloatArray:
         return np.full(len(column), np.nan)
     if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
-    return np.asarray(column, dtype=np.float64)
+    return values_of(column)

@@ -84,7 +84,7 @@ class ASM(SphericalMixtureMixin):
         The three values used.
     extra_masses_ : tuple of float
         Minimum masses tried beyond the paper's grid because the table is small; empty otherwise.
-    results_ : tuple of Candidate
+    results_ : tuple of GridResult
         In grid order, those that count; empty when nothing was left open.
     best_score_ : float
         Silhouette of the chosen configuration, NaN when there was none.

@@ -1,16 +1,16 @@
-"""Cells of a private site's rows, found through noise: k-means from points drawn around the noisy mean.
+"""Cells of rows, found through noise: k-means from points drawn around the noisy mean.
 
-Every pass is one release. There are no more cells than stand out from the noise, and often more than clusters: the
-server merges what belongs together, of one site or of many.
+Every pass is one release, of one site or of all of them together. There are no more cells than stand out from the
+noise, and often more than clusters: the server merges what belongs together.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from koncord.privacy.budget import N_PASSES
 from koncord.privacy.mechanism import Ball, Mechanism, NoisySums
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -34,13 +34,38 @@ class Cells:
         return len(self.counts)
 
 
-def find_cells(mechanism: Mechanism, ball: Ball, k: int, min_report: int, rng: np.random.Generator) -> Cells:
-    """At most k cells: those whose noisy count stands out and is at least `min_report`."""
-    d = len(ball.center)
-    centers = ball.center + rng.standard_normal((k, d)) * (ball.radius / REACH / sqrt(d))
-    for _ in range(N_PASSES - 1):
-        centers = moved_cells(centers, mechanism.cells(centers, ball), ball, rng)
-    found = mechanism.cells(centers, ball)
+def find_cells(
+    mechanism: Mechanism, ball: Ball, k: int, n_passes: int, min_report: int, rng: np.random.Generator
+) -> Cells:
+    """At most k cells of the rows of one site, each of at least `min_report` by its noisy count."""
+    deviations = np.full(len(ball.center), ball.radius / REACH / sqrt(len(ball.center)))
+    looking = look_for_cells(first_centers(ball, k, deviations, rng), ball, n_passes, min_report, rng)
+    centers = next(looking)
+    while True:
+        try:
+            centers = looking.send(mechanism.cells(centers, ball))
+        except StopIteration as finished:
+            found: Cells = finished.value
+            return found
+
+
+def first_centers(ball: Ball, k: int, deviations: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Points drawn around the center of the ball, with these deviations (n_features,) of the columns."""
+    centers: FloatArray = ball.center + rng.standard_normal((k, len(deviations))) * deviations
+    return centers
+
+
+def look_for_cells(
+    centers: FloatArray, ball: Ball, n_passes: int, min_report: int, rng: np.random.Generator
+) -> Generator[FloatArray, NoisySums, Cells]:
+    """Yields the centers of each pass, receives the noisy sums of the rows by nearest center; returns the cells.
+
+    They are those of the last pass whose noisy count stands out and is at least `min_report`.
+    """
+    for _ in range(n_passes - 1):
+        found = yield centers
+        centers = moved_cells(centers, found, ball, rng)
+    found = yield centers
     return some_noisy_cells(cells_of(found, ball), is_cell(found, ball, min_report))
 
 

@@ -71,7 +71,7 @@ class Array:
 
     A size "at most NAME" may be anything from 0 to that of NAME. `total` names the size that the sum of all entries
     may not exceed. `holds_rows` says that entries are rows of the client's table, or as good as these; an array of the
-    size "rows" grows with them in any case.
+    size "rows" grows with them in any case. `only_from` says in words which clients send it, if not all do.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Array:
         may_be_nan: bool = False,
         total: str | None = None,
         holds_rows: bool = False,
+        only_from: str | None = None,
     ) -> None:
         self.shape = shape
         self.least = least
@@ -89,11 +90,13 @@ class Array:
         self.may_be_nan = may_be_nan
         self.total = total
         self.holds_rows = holds_rows
+        self.only_from = only_from
 
     @property
     def shape_in_words(self) -> str:
         first, *rest = self.shape
-        return " x ".join([f"{first} rows" if self.holds_rows else first, *rest])
+        shape = " x ".join([f"{first} rows" if self.holds_rows else first, *rest])
+        return shape if self.only_from is None else f"{shape}, of {self.only_from}"
 
     @property
     def grows_with_rows(self) -> bool:

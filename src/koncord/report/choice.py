@@ -29,7 +29,7 @@ def choice(model: GlobalModel) -> Mapping[str, Any]:
     if not isinstance(made, KChoice):
         return {}
     return {
-        "summary": summary(made, is_all_believed=not n_set_aside(model)),
+        "summary": summary(made, is_all_used=not n_set_aside(model)),
         "figure": figure(made),
         "captions": captions(made),
         "candidates": candidates(made),
@@ -37,12 +37,12 @@ def choice(model: GlobalModel) -> Mapping[str, Any]:
     }
 
 
-def summary(made: KChoice, *, is_all_believed: bool = True) -> str:
+def summary(made: KChoice, *, is_all_used: bool = True) -> str:
     """What was chosen, against what, in words."""
     chosen, runner_up = made.chosen, made.runner_up
     if len(made.candidates) < 2:
         return "The number of clusters was not given. The sites reported too little to look at more than one."
-    reported = "what the sites reported" if is_all_believed else "what the sites reported, less what was set aside,"
+    reported = "what the sites reported" if is_all_used else "what the sites reported, less what was set aside,"
     said = (
         f"The number of clusters was not given. The server clustered {reported} for every K and compared each "
         "clustering with what the same reports would give if all rows came from one Gaussian. "

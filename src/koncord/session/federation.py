@@ -12,7 +12,7 @@ import numpy as np
 from koncord._progress import part, report
 from koncord._records import from_json
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator, Outcome, members_of, sends_rows
+from koncord.aggregate.base import Aggregator, Described, Outcome, members_of, sends_rows
 from koncord.aggregate.diagnostics import is_json
 from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
@@ -23,7 +23,7 @@ from koncord.protocol.wire import pack
 from koncord.runs.record import RunRecord
 from koncord.runs.reports import Agreement, Reports
 from koncord.session.policy import ServerPolicy, SitePolicy
-from koncord.session.preparing import opened, opened_again
+from koncord.session.preparing import Opened, opened, opened_again
 from koncord.session.roster import Roster
 from koncord.session.rounds import RoundRequest, run_rounds
 from koncord.session.site import Site, client_stream
@@ -122,7 +122,7 @@ def run(
             min_support=(server_policy or ServerPolicy()).min_support,
             common_columns=common_columns,
             preparation=preparation,
-            # With a budget a site looks for cells in any case, and tells how many there are.
+            # A site with a budget does not run phase 1; the others of the run do.
             local_counts=local_counts or (site_policy is not None and site_policy.budget is not None),
             agreement=agreement,
         )
@@ -141,7 +141,8 @@ def run(
         labels_at_sites=labels_at_sites,
         labels_in_memory=labels_in_memory,
     )
-    reports = reports_of(link, aggregator, model) if can_keep(aggregator) else None
+    keeps = can_keep(aggregator) and not model.session.privacy  # a budget takes more than one answer
+    reports = reports_of(link, aggregator, model) if keeps else None
     return RunResult(model=model, record=record, reports=reports)
 
 
@@ -214,7 +215,11 @@ def run_federation(
     plan = agreed.plan
     # The server comes first: it checks its parameters before any site begins to work.
     rng = np.random.default_rng(client_stream(seed, SERVER, 0))
-    server = aggregator.server(link.clients, len(plan.features), rng)
+    described = described_by(agreed)
+    if described:
+        server = aggregator.private_server(link.clients, len(plan.features), rng, described)
+    else:
+        server = aggregator.server(link.clients, len(plan.features), rng)
     asks_local_k = local_counts or aggregator.needs_local_counts
     # It goes down with the server's first message.
     prepared = roster.require(setup.prepare_message(seed, plan, asks_local_k=asks_local_k))
@@ -268,6 +273,22 @@ def run_federation(
         ),
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
+
+
+def described_by(opened: Opened) -> dict[str, Described]:
+    """What the sites with a privacy budget sent of their rows, on the agreed scale."""
+    plan, found = opened.plan, {}
+    for site, sent in sorted(opened.replies.items()):
+        if isinstance(sent, setup.Moments) and sent.epsilon is not None and sent.delta is not None:
+            order = setup.order_of(sent.columns, plan.columns)
+            found[site] = Described(
+                count=sent.count,
+                means=(sent.means[order] - plan.means) / plan.scales,
+                variances=sent.scatters[order] / max(sent.count, 1) / plan.scales**2,
+                epsilon=sent.epsilon,
+                delta=sent.delta,
+            )
+    return found
 
 
 def component_holdings(outcome: Outcome) -> dict[str, setup.Holdings]:

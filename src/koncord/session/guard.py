@@ -120,12 +120,17 @@ class QuestionGuard:
     row: after Describe there is no Measure, after Measure no Describe.
     """
 
-    def __init__(self, site: str, aggregator: Aggregator | type[Aggregator]) -> None:
+    def __init__(self, site: str, aggregator: Aggregator | type[Aggregator], *, has_budget: bool = False) -> None:
         asked = as_instance(aggregator)
+        private = asked.private_messages()
         self.site = site
-        self.kinds = (*setup.REPLIES, *asked.client_steps)
-        self.most = {**dict.fromkeys(setup.OPENINGS, MOST_REPEATS), **asked.most_messages()}
-        self.most_rounds = asked.most_rounds()
+        self.kinds = (*setup.REPLIES, *asked.replies)
+        self.most = {
+            **dict.fromkeys(setup.OPENINGS, MOST_REPEATS),
+            **{kind: n if has_budget else 0 for kind, n in private.items()},
+            **asked.most_messages(),
+        }
+        self.most_rounds = asked.most_rounds() + (sum(private.values()) if has_budget else 0)
         self.most_at_once = len(setup.OPENINGS) + asked.most_parts
         self.answered: set[int] = set()
         self.n_answered: Counter[str] = Counter()  # by the name of the message

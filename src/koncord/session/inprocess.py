@@ -6,7 +6,6 @@ from typing import Any
 
 from koncord._progress import part
 from koncord.aggregate.base import Aggregator
-from koncord.estimate.known import KnownCounts
 from koncord.protocol.departures import Departure
 from koncord.protocol.ledger import Ledger, ledger_file
 from koncord.session.policy import SitePolicy
@@ -50,7 +49,7 @@ def in_process(
     tables : mapping of str to (array (n_samples, n_features), tuple of str)
         Rows and column names of each site, by its name.
     estimator : estimator
-        Phase 1, the same at every site; `KnownCounts` gives each site its own count.
+        Phase 1, the same at every site; one with `for_client`, as `KnownCounts`, gives each site its own.
     aggregator : Aggregator
         Phase 2.
     policy : SitePolicy, default None
@@ -70,7 +69,7 @@ def in_process(
                 name,
                 X,
                 columns,
-                estimator=estimator.for_client(name, at) if isinstance(estimator, KnownCounts) else estimator,
+                estimator=estimator.for_client(name, at) if hasattr(estimator, "for_client") else estimator,
                 aggregator=aggregator,
                 policy=policy,
                 levels=(levels or {}).get(name),

@@ -90,7 +90,7 @@ class Site:
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None
-        self.guard = QuestionGuard(name, aggregator)
+        self.guard = QuestionGuard(name, aggregator, has_budget=self.policy.budget is not None)
         self.ledger = ledger
         self.private: PrivateClient | None = None
         if self.policy.budget is not None:

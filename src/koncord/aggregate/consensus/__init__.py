@@ -16,8 +16,20 @@ import numpy as np
 from sklearn.base import clone
 
 from koncord._validation import LARGEST_VALUE, check_count, check_number
-from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.base import (
+    Aggregator,
+    ClientStep,
+    Described,
+    Local,
+    Outcome,
+    PrivateStep,
+    Replies,
+    Server,
+)
+from koncord.aggregate.confidence import Confidence
+from koncord.aggregate.consensus import commoncells
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, private_cells
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
@@ -35,11 +47,13 @@ from koncord.aggregate.consensus.support import (
 )
 from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
 from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, StopReason
+from koncord.aggregate.private import PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.cutting import group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
+from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, ROUND, Plan
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -50,6 +64,8 @@ FEW_MICRO_CLUSTERS = 3
 SINGLE_PEAK = 1.75
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
+# Name that the cells common to all sites with a privacy budget are reported under; no site has it.
+COMMON = ""
 
 # --- messages ---
 
@@ -104,6 +120,21 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
     counts = np.where(counts >= least, counts, 0)
     sums = sums_by_label(groups.X, groups.labels, k)
     return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
+
+
+# --- steps of a client with a privacy budget ---
+
+
+def private_report(client: PrivateClient, down: Report, rng: np.random.Generator) -> MicroClusters:
+    """Nothing: the rows of this client are in the common cells, if it was there when they were first asked for."""
+    assert client.prepared is not None
+    return nothing(len(client.prepared.columns))
+
+
+def private_refine(client: PrivateClient, down: Refine, rng: np.random.Generator) -> Sums:
+    """Sums of the rows by nearest center, through noise."""
+    counts, sums = client.sums(down.centers, max(down.min_report, client.min_report))
+    return Sums(counts=counts, sums=sums)
 
 
 # --- server steps ---
@@ -231,6 +262,11 @@ class Consensus(Aggregator):
 
     name: ClassVar[str] = "consensus"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report_micro_clusters, Refine: refine}
+    private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {
+        Report: private_report,
+        Refine: private_refine,
+        CommonCells: private_cells,
+    }
     sums_over_cells: ClassVar[bool] = True
 
     def __init__(
@@ -251,13 +287,22 @@ class Consensus(Aggregator):
         self.min_support = min_support
 
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
+        self._check()
+        return self._serve(n_features, rng)
+
+    def private_server(
+        self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
+    ) -> Server:
+        self._check()
+        return self._serve_private(clients, n_features, rng, described)
+
+    def _check(self) -> None:
         check_count("min_report", self.micro_rows, owner=self)
         check_count("n_rounds", self.n_rounds, owner=self, least=0)
         check_count("max_clusters", self.max_clusters, owner=self)
         check_number("slack", self.slack, owner=self, least=0)
         check_number("tol", self.tol, owner=self, least=0)
         check_count("min_support", self.support, owner=self)
-        return self._serve(n_features, rng)
 
     @property
     def micro_rows(self) -> int:
@@ -285,6 +330,14 @@ class Consensus(Aggregator):
     def most_messages(self) -> Mapping[type[Any], int]:
         return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}
 
+    def private_plan(self, n_rounds: int | None) -> Plan:
+        rounds = self.most_messages()[Refine] if n_rounds is None else n_rounds
+        times = {MOMENTS: 1, CELLS: commoncells.N_PASSES - 1, LAST_CELLS: 1, ROUND: rounds, HOLDINGS: 1}
+        return Plan(shares=commoncells.SHARES, times=times)
+
+    def private_messages(self) -> Mapping[type[Any], int]:
+        return {CommonCells: commoncells.N_PASSES}
+
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
         reports: dict[str, MicroClusters] = dict((yield Report(min_report=self.micro_rows)))
         if not any(len(each) for each in reports.values()):
@@ -298,23 +351,98 @@ class Consensus(Aggregator):
             found = shaped(agreed, stable_shares, rng)
         else:
             found = yield from self._refined(agreed, stable_shares, rng)
+        confidence = confidence_of(
+            found.clusters,
+            found.labels,
+            agreed.clients,
+            agreed.choice,
+            found.tree,
+            found.stabilities,
+            rng,
+            slack=self.slack,
+        )
+        return self._outcome(found, agreed, reports, confidence)
+
+    def _serve_private(
+        self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
+    ) -> Server:
+        """With cells common to the clients that have a budget, beside the micro-clusters of those that have none."""
+        search = commoncells.Search.of(described, self.private_plan(None))
+        passes = search.passes(self.micro_rows, rng)
+        centers, noises = next(passes), []
+        reports: dict[str, MicroClusters] = {}
+        for at in range(commoncells.N_PASSES):
+            down: dict[str, Any] = dict.fromkeys(
+                described,
+                CommonCells(
+                    centers=centers,
+                    ball_center=search.ball.center,
+                    ball_radius=search.ball.radius,
+                    is_last=at == commoncells.N_PASSES - 1,
+                ),
+            )
+            if not at:
+                down |= {client: Report(min_report=self.micro_rows) for client in clients if client not in described}
+            replies = yield down
+            sent = [up for up in replies.values() if isinstance(up, CellSums)]
+            reports |= {client: up for client, up in replies.items() if isinstance(up, MicroClusters)}
+            if not sent:
+                raise KoncordError("No site with a privacy budget answered; run again when they are there.")
+            found_sums = commoncells.summed(sent, search.ball)
+            noises.append(found_sums.sum_noise)
+            try:
+                centers = passes.send(found_sums)
+            except StopIteration as finished:
+                cells = finished.value
+        agreed = self._agreed_private({**reports, COMMON: commoncells.as_micro_clusters(cells)}, search, noises, rng)
+        found = yield from self._refined(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
+        return self._outcome(found, agreed, reports, None)
+
+    def _agreed_private(
+        self,
+        reports: Mapping[str, MicroClusters],
+        search: commoncells.Search,
+        noises: Sequence[float],
+        rng: np.random.Generator,
+    ) -> Agreed:
+        """A choice against a null model that goes through the noise of the common cells."""
+        if not any(len(each) for each in reports.values()):
+            raise KoncordError(
+                "No cell of the sites stands out from their noise: they have too few rows for this budget. A larger "
+                "epsilon, more sites or fewer columns help."
+            )
+        d = len(search.deviations)
+        kept = {client: replace(each, axes=np.empty((0, d))) for client, each in reports.items()}
+        micro = stacked(list(kept.values()), d)
+        clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
+        open_rows = np.array([each.counts.sum() for client, each in kept.items() if client != COMMON], dtype=np.int64)
+        choice = choose(
+            micro,
+            np.bincount(clients, micro.counts, minlength=len(kept)).astype(np.int64),
+            rng,
+            max_clusters=self.max_clusters,
+            slack=self.slack,
+            null_of=lambda weighed, rows, rng, scales: commoncells.NoisyGaussian.through(
+                weighed, open_rows, scales, search, noises
+            ),
+        )
+        supported = {client: np.ones(len(each), dtype=np.bool_) for client, each in kept.items()}
+        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, supported=supported)
+
+    def _outcome(
+        self, found: "Found", agreed: Agreed, reports: Mapping[str, MicroClusters], confidence: Confidence | None
+    ) -> Outcome:
+        every = {**agreed.reports, **reports}
+        groups = agreed.by_client(found.labels, found.assign, every)
+        leaves = agreed.by_client(found.leaves, found.nearest_leaf, every)
         return Outcome(
             centers=found.centers,
             gaussians=found.gaussians,
-            groups=agreed.by_client(found.labels, found.assign, reports),
+            groups={client: groups[client] for client in reports},
             components={client: each.means for client, each in reports.items()},
             rows={client: each.counts for client, each in reports.items()},
-            tree=replace(found.tree, groups=agreed.by_client(found.leaves, found.nearest_leaf, reports)),
-            confidence=confidence_of(
-                found.clusters,
-                found.labels,
-                agreed.clients,
-                agreed.choice,
-                found.tree,
-                found.stabilities,
-                rng,
-                slack=self.slack,
-            ),
+            tree=replace(found.tree, groups={client: leaves[client] for client in reports}),
+            confidence=confidence,
             excluded={client: ~supported for client, supported in agreed.supported.items() if not supported.all()},
             diagnostics=Diagnostics(
                 rounds=len(found.shifts),
@@ -388,7 +516,7 @@ class Consensus(Aggregator):
 def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
     """Gaussian clusters, fitted to the micro-clusters without a further round."""
     parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
-    gaussians, shares = fit_gaussians(parts, agreed.choice.labels)
+    gaussians, shares = fit_gaussians(parts, agreed.choice.labels, rng)
     labels = shares.argmax(axis=1)
     came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
     # d' is read off clusters that do not overlap, as it was when they were chosen.
@@ -468,7 +596,12 @@ def set_aside(agreed: Agreed) -> dict[str, int]:
 
 def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
     said, chosen = [], agreed.choice.chosen.n_clusters
-    if chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
+    if chosen > 1 and not agreed.choice.look.stands_alone(agreed.choice.chosen):
+        said.append(
+            "There may be no structure beyond the shape of the cloud: each of these clusters runs into another one "
+            "without a valley between them, as pieces of a skewed or heavy-tailed cloud without any clusters do."
+        )
+    elif chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
         said.append(
             "Not all of these clusters stand apart from their neighbours: there is more structure than in one "
             "Gaussian, but a skewed or uniform cloud without any clusters could look the same."

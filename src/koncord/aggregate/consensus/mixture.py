@@ -4,16 +4,21 @@ A micro-cluster stands for rows that the server does not see. It is taken as so 
 covariance that its client's rows have inside micro-clusters, scaled to the scatter of the micro-cluster. The expected
 log density of such a row under each cluster says how much of the micro-cluster belongs there. Clients hold different
 clusters, so each has mixing weights of its own.
+
+A micro-cluster at the border of two clusters is part of both, which its mean alone does not show. So the fit goes on
+with rows drawn from the micro-clusters, once from the clusters as they were chosen and once from the first fit; the
+likelier of the two is kept.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
-from koncord.aggregate.consensus.separation import ridged, shape_of
+from koncord.aggregate.consensus.separation import LEAST_RIDGE, NO_VARIANCE, ridged, shape_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.types import FloatArray, IntArray
 
@@ -25,6 +30,13 @@ COMMON_SHARE = 0.05
 MOST_STEPS, TOLERANCE = 30, 1e-4
 # Steps of a fit that is only compared with another one.
 INFORMATION_STEPS = 15
+# Rows drawn from a micro-cluster at least and at most, an even number; and from all of them, where that allows it.
+DRAWN_ROWS_EACH, DRAWN_ROWS = (4, 32), 24_000
+# Steps of the fit to drawn rows; and how many times more than of real rows clusters lean on the common covariance.
+DRAWN_STEPS, DRAWN_PRIOR = 12, 5
+# Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
+# say which micro-clusters belong together.
+TOLD_BY_CLIENTS = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,20 +53,126 @@ class Parts:
     variance: float  # mean variance of all rows along the axes
 
 
-def fit_gaussians(parts: Parts, labels: IntArray) -> tuple[Gaussians, FloatArray]:
-    """The mixture that starts from the clusters `labels`, and the share (n, k) of each micro-cluster in each."""
-    k = int(labels.max()) + 1
-    shares = np.eye(k)[labels]
+def fit_gaussians(parts: Parts, labels: IntArray, rng: np.random.Generator) -> tuple[Gaussians, FloatArray]:
+    """The mixture that starts from the clusters `labels`, and the share (n, k) of each micro-cluster in each.
+
+    Where nearly every client holds a single cluster, the clusters are shaped as they are: micro-clusters of one client
+    belong together, whatever a density says.
+    """
+    chosen = np.eye(int(labels.max()) + 1)[labels]
+    if told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
+        return maximised(parts, chosen), chosen
+    rows = drawn_rows(parts, rng)
+    fits = [fit_to_rows(rows, shares, parts.variance) for shares in (chosen, fit_to_means(parts, chosen))]
+    best = max(fits, key=lambda fit: fit.likelihood)
+    shares = best.shares.reshape(len(labels), -1, best.shares.shape[1]).mean(axis=1)
+    # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
+    is_most = np.bincount(shares.argmax(axis=1), minlength=shares.shape[1]) > 0
+    kept = is_most | (parts.counts @ shares >= 1)
+    shares = shares[:, kept]
+    gaussians = Gaussians(
+        centers=centers_of(parts, shares, best.means[kept]),
+        axes=parts.axes,
+        covariances=best.covariances[kept],
+        weights=best.counts[kept] / best.counts[kept].sum(),
+    )
+    return gaussians, shares / shares.sum(axis=1, keepdims=True)
+
+
+def told_by_clients(parts: Parts, shares: FloatArray) -> float:
+    """How much better than by the largest cluster the cluster of a row is guessed where its client is known, 0 to 1.
+
+    This is the lambda of Goodman and Kruskal (1954); 0 of a single cluster.
+    """
+    rows = np.zeros((int(parts.clients.max()) + 1, shares.shape[1]))
+    np.add.at(rows, parts.clients, shares * parts.counts[:, None])
+    total, largest = rows.sum(), rows.sum(axis=0).max()
+    return float((rows.max(axis=1).sum() - largest) / (total - largest)) if total > largest else 0.0
+
+
+def fit_to_means(parts: Parts, shares: FloatArray) -> FloatArray:
+    """Shares (n, k) of the micro-clusters by the expected log density of one of their rows."""
     for _ in range(MOST_STEPS):
-        fitted = maximised(parts, shares)
-        before, shares = shares, expected(parts, fitted, shares)
+        before, shares = shares, expected(parts, maximised(parts, shares), shares)
         if np.abs(shares - before).max() < TOLERANCE:
             break
-    # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
-    is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
-    kept = is_most | (parts.counts @ shares >= 1)
-    shares = shares[:, kept] / shares[:, kept].sum(axis=1, keepdims=True)
-    return maximised(parts, shares), shares
+    return shares
+
+
+# --- rows drawn from the micro-clusters ---
+
+
+class Rows(NamedTuple):
+    """Rows along the axes of the mixture, equally many of each micro-cluster and in their order."""
+
+    X: FloatArray  # (m, q)
+    weights: FloatArray  # (m,) rows of a client that each stands for
+    clients: IntArray  # (m,)
+
+
+class RowFit(NamedTuple):
+    """A mixture of drawn rows."""
+
+    shares: FloatArray  # (m, k) of each row in each cluster
+    counts: FloatArray  # (k,)
+    means: FloatArray  # (k, q)
+    covariances: FloatArray  # (k, q, q)
+    likelihood: float  # mean log density of a row
+
+
+def drawn_rows(parts: Parts, rng: np.random.Generator) -> Rows:
+    """Rows with the mean of their micro-cluster and, on average, its covariance: each with its mirror image."""
+    n, q = parts.means.shape
+    n_each = 2 * int(np.clip(DRAWN_ROWS // n, *DRAWN_ROWS_EACH) // 2)
+    half = rng.standard_normal((n, n_each // 2, q))
+    normal = np.concatenate([half, -half], axis=1)
+    normal /= np.sqrt((normal**2).mean(axis=1, keepdims=True))
+    least = max(LEAST_RIDGE * parts.variance, NO_VARIANCE)
+    roots = np.linalg.cholesky(parts.covariances + least * np.eye(q))
+    X = parts.means[:, None] + np.einsum("nij,nrj->nri", roots, normal)
+    return Rows(X.reshape(-1, q), np.repeat(parts.counts / n_each, n_each), np.repeat(parts.clients, n_each))
+
+
+def fit_to_rows(rows: Rows, shares: FloatArray, variance: float) -> RowFit:
+    """The mixture that starts from the shares (n, k) of the micro-clusters that the rows were drawn from."""
+    shares = np.repeat(shares, len(rows.X) // len(shares), axis=0)
+    for left in reversed(range(DRAWN_STEPS)):
+        counts, means, covariances = moments_of(rows, shares, variance)
+        own = weights_of_clients(rows.clients, shares * rows.weights[:, None], counts / counts.sum())
+        mixture = Gaussians(
+            centers=means, axes=np.eye(means.shape[1]), covariances=covariances, weights=counts / counts.sum()
+        )
+        densities = mixture.whitening().log_peaks - 0.5 * mixture.squared_distances(rows.X)
+        joint = densities + np.log(own)[rows.clients]
+        likelihoods = logsumexp(joint, axis=1)
+        before, shares = shares, np.exp(joint - likelihoods[:, None])
+        if not left or np.abs(shares - before).max() < TOLERANCE:
+            break
+    return RowFit(before, counts, means, covariances, float(rows.weights @ likelihoods / rows.weights.sum()))
+
+
+def moments_of(rows: Rows, shares: FloatArray, variance: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Count (k,), mean (k, q) and covariance (k, q, q) of each cluster; small ones lean on the common covariance."""
+    weighed = shares * rows.weights[:, None]
+    counts = np.maximum(weighed.sum(axis=0), np.finfo(float).tiny)
+    means = weighed.T @ rows.X / counts[:, None]
+    seconds = np.array([(rows.X * own[:, None]).T @ rows.X for own in weighed.T])
+    scatters = seconds - counts[:, None, None] * means[:, :, None] * means[:, None]
+    tied = ridged(scatters.sum(axis=0) / counts.sum(), variance)
+    prior = DRAWN_PRIOR * (rows.X.shape[1] + 1)
+    covariances = (scatters + prior * tied) / (counts + prior)[:, None, None]
+    return counts, means, (covariances + covariances.transpose(0, 2, 1)) / 2
+
+
+def centers_of(parts: Parts, shares: FloatArray, means: FloatArray) -> FloatArray:
+    """Centers (k, d) in all columns with these `means` (k, q) along the axes; elsewhere as the micro-clusters are."""
+    weighed = shares * parts.counts[:, None]
+    weighed = weighed / weighed.sum(axis=0)
+    found: FloatArray = weighed.T @ parts.full + (means - weighed.T @ parts.means) @ np.linalg.pinv(parts.axes).T
+    return found
+
+
+# --- micro-clusters ---
 
 
 def parts_of(reports: Sequence[MicroClusters], scales: FloatArray) -> Parts:
@@ -118,16 +236,21 @@ def log_joint(parts: Parts, fitted: Gaussians, shares: FloatArray) -> FloatArray
 
     How often a cluster is at a client is what the `shares` of the micro-clusters say.
     """
-    k = len(fitted.weights)
-    own = np.zeros((int(parts.clients.max()) + 1, k))
-    np.add.at(own, parts.clients, shares * parts.counts[:, None])
-    own /= np.maximum(own.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    own = (1 - COMMON_SHARE) * own + COMMON_SHARE * fitted.weights
+    own = weights_of_clients(parts.clients, shares * parts.counts[:, None], fitted.weights)
     inverses = np.linalg.inv(fitted.covariances)
     inside = np.einsum("nij,kji->nk", parts.covariances, inverses)
     densities = fitted.whitening().log_peaks - 0.5 * (fitted.squared_distances(parts.full) + inside)
-    found: FloatArray = densities + np.log(np.maximum(own, np.finfo(float).tiny))[parts.clients]
+    found: FloatArray = densities + np.log(own)[parts.clients]
     return found
+
+
+def weights_of_clients(clients: IntArray, rows: FloatArray, common: FloatArray) -> FloatArray:
+    """Mixing weights (n_clients, k): what `rows` (n, k) say of each client, and a little of the `common` ones (k,)."""
+    own = np.zeros((int(clients.max()) + 1, len(common)))
+    np.add.at(own, clients, rows)
+    own /= np.maximum(own.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    weights: FloatArray = np.maximum((1 - COMMON_SHARE) * own + COMMON_SHARE * common, np.finfo(float).tiny)
+    return weights
 
 
 def information(micro: MicroClusters, labels: IntArray) -> float:

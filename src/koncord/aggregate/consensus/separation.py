@@ -77,12 +77,15 @@ class Shapes:
 
     def deepest_valley(self, labels: IntArray) -> float:
         """Depth, from 0 to 1, of the deepest valley of the density between two neighbouring clusters."""
+        return float(self.valleys(labels).max(initial=0.0))
+
+    def valleys(self, labels: IntArray) -> FloatArray:
+        """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest."""
         counts, means, scatters, tied = self.clusters(labels)
         one, other = neighbours(means)
         lines = discriminants(counts, means, scatters, tied, one, other)
-        return max(
-            (self._valley(labels, means, a, b, line) for a, b, line in zip(one, other, lines, strict=True)), default=0.0
-        )
+        depths = [self._valley(labels, means, a, b, line) for a, b, line in zip(one, other, lines, strict=True)]
+        return np.array(depths).reshape(len(means), -1)
 
     def _valley(self, labels: IntArray, means: FloatArray, one: int, other: int, line: FloatArray) -> float:
         length = line @ (means[other] - means[one])
