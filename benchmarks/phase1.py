@@ -31,7 +31,7 @@ from koncord import ASM, DPGMM, GMeans, XMeans
 from koncord.data import partition
 from koncord.estimate import gmeans, xmeans
 from koncord.estimate.merging import merge
-from koncord.types import Components, Mixture
+from koncord.types import Components, SphericalMixture
 
 # The configuration of the grid with most work, and the one in its middle.
 HEAVIEST = {"split_factor": 1.0, "min_mass": 20, "merge_factor": 1.0}
@@ -67,7 +67,7 @@ def reference_asm(X, split_factor, min_mass, merge_factor):
         scatters=np.array([rows.var(axis=0).sum() * len(rows) for rows, _, _ in components]),
     )
     means, variances = (np.array([component[at] for component in components]) for at in (1, 2))
-    return len(merge(Mixture(means=means, variances=variances, rows=rows), merge_factor)[0])
+    return len(merge(SphericalMixture(means=means, variances=variances, rows=rows), merge_factor)[0])
 
 
 def reference_split(X, split_factor, min_mass):

@@ -184,7 +184,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             )
         named = named_clients(clients)
         tables = {name: as_table(name, table, self.categories) for name, table in named.items()}
-        preparation = preparation_of(self) if self.privacy is None else None
+        preparation = preparation_by_parameters(self) if self.privacy is None else None
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
         taking_part = complete_rows(list(tables.values())) if self.missing == "drop" else list(tables.values())
         link = in_process(
@@ -220,8 +220,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.labels_ = [
             indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
         ]
-        told = dict(zip(self.model_.sites, self.model_.local_counts or (None,) * len(link.sites), strict=False))
-        self._counts = {name: own_count(link.sites[name], told) for name in tables}
+        counts = dict(zip(self.model_.sites, self.model_.local_counts or (None,) * len(link.sites), strict=False))
+        self._counts = {name: own_count(link.sites[name], counts) for name in tables}
         self._uncounted = {name: link.sites[name] for name, count in self._counts.items() if count is None}
         return self
 
@@ -449,7 +449,7 @@ def as_table(site: str, table: Any, categories: Sequence[str] = ()) -> Table:
     return table_in_memory(table, what=f"The table of site {site!r}", name=site, categories=own)
 
 
-def preparation_of(clustering: FederatedClustering) -> Preparation:
+def preparation_by_parameters(clustering: FederatedClustering) -> Preparation:
     """What is done with columns, as the parameters say; ValueError for one that is wrong."""
     log = clustering.log
     if isinstance(log, str):
@@ -481,7 +481,7 @@ def indexed_as(table: Any, labels: IntArray) -> Any:
 
 
 # A wider table says less than the report does.
-MOST_SHOWN = 12
+MOST_IN_HTML = 12
 
 
 def fitted_html(fitted: FederatedClustering) -> str:
@@ -493,14 +493,14 @@ def fitted_html(fitted: FederatedClustering) -> str:
         "site",
         "rows",
         *(["local k"] if None not in counts else []),
-        *(f"cluster {at}" for at in range(k) if k <= MOST_SHOWN),
+        *(f"cluster {at}" for at in range(k) if k <= MOST_IN_HTML),
     ]
     lines = [
-        [escape(site), rows.sum(), *([count] if None not in counts else []), *(rows if k <= MOST_SHOWN else ())]
+        [escape(site), rows.sum(), *([count] if None not in counts else []), *(rows if k <= MOST_IN_HTML else ())]
         for site, rows, count in zip(fitted.sites_, sizes, counts, strict=True)
     ]
     lines.append(
-        ["all", sizes.sum(), *([""] if None not in counts else []), *(sizes.sum(axis=0) if k <= MOST_SHOWN else ())]
+        ["all", sizes.sum(), *([""] if None not in counts else []), *(sizes.sum(axis=0) if k <= MOST_IN_HTML else ())]
     )
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in line)}</tr>" for line in lines)

@@ -29,7 +29,7 @@ class Components:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
+class SphericalMixture:
     """Spherical components of one table, each with the rows that are most probably its own."""
 
     means: FloatArray  # (k, n_features) of the fitted components
@@ -40,7 +40,7 @@ class Mixture:
         return len(self.rows)
 
     @classmethod
-    def of_rows(cls, rows: Components) -> "Mixture":
+    def of_rows(cls, rows: Components) -> "SphericalMixture":
         """Components with the means and variances of their rows."""
         return cls(means=rows.means, variances=rows.variances, rows=rows)
 

@@ -394,7 +394,7 @@ def common(*, is_last, centers=CENTERS, radius=20.0):
     return CommonCells(centers=centers, ball_center=np.zeros(3), ball_radius=radius, is_last=is_last)
 
 
-def test_common_cells_are_the_sums_of_the_clipped_rows_with_the_noise_that_is_told():
+def test_common_cells_are_the_sums_of_the_clipped_rows_with_the_noise_that_is_reported():
     X = blobs(3000)[0]["a"]
     site = private_site(X, budget=GENEROUS)
     site.answer(pack(prepare(3)))

@@ -3,7 +3,7 @@ import pytest
 from plain_asm import Component, plain_merge
 
 from koncord.estimate.merging import merge
-from koncord.types import Components, Mixture
+from koncord.types import Components, SphericalMixture
 
 
 def components_of_rows(X, parts):
@@ -24,7 +24,7 @@ def test_merging_sums_equals_merging_rows_pair_by_pair(seed, merge_factor):
     # A fit differs from the rows that went to it: the soft rows of its neighbors count, too.
     means = sums.means + rng.normal(scale=0.2, size=sums.means.shape)
     variances = sums.variances * rng.uniform(0.7, 1.4, len(parts)) + 1e-3
-    merged, group = merge(Mixture(means=means, variances=variances, rows=sums), merge_factor)
+    merged, group = merge(SphericalMixture(means=means, variances=variances, rows=sums), merge_factor)
     fitted = [Component(*each) for each in zip(parts, means, variances, strict=True)]
     expected = plain_merge(X, fitted, merge_factor)
     assert merged.rows.counts.tolist() == [len(each.rows) for each in expected]
@@ -39,20 +39,20 @@ def test_the_lowest_pair_merges_first():
     """1 meets both 0 and 2; joined to 0 first, the pair no longer reaches 2."""
     means = np.array([[0.0], [2.0], [4.1]])
     three = Components(counts=np.array([10, 10, 10]), means=means, scatters=np.array([10.0, 10.0, 11.0]))
-    merged, group = merge(Mixture.of_rows(three), 1.05)
+    merged, group = merge(SphericalMixture.of_rows(three), 1.05)
     assert group.tolist() == [0, 0, 1]
     np.testing.assert_allclose(merged.means, [[1.0], [4.1]])
 
 
 def test_a_factor_of_zero_never_merges_and_one_component_stays():
     same = Components(counts=np.array([3, 4]), means=np.zeros((2, 2)), scatters=np.array([1.0, 2.0]))
-    assert merge(Mixture.of_rows(same), 0)[1].tolist() == [0, 1]
+    assert merge(SphericalMixture.of_rows(same), 0)[1].tolist() == [0, 1]
     one = Components(counts=np.array([3]), means=np.zeros((1, 2)), scatters=np.array([1.0]))
-    assert merge(Mixture.of_rows(one), 2.0)[1].tolist() == [0]
+    assert merge(SphericalMixture.of_rows(one), 2.0)[1].tolist() == [0]
 
 
 def test_points_without_spread_merge_only_where_they_coincide():
     points = Components(counts=np.array([3, 4, 5]), means=np.array([[0.0], [1.0], [0.0]]), scatters=np.zeros(3))
-    merged, group = merge(Mixture.of_rows(points), 2.0)
+    merged, group = merge(SphericalMixture.of_rows(points), 2.0)
     assert group.tolist() == [0, 1, 0]
     assert merged.rows.counts.tolist() == [8, 4]

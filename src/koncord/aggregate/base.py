@@ -79,7 +79,7 @@ PrivateStep = Callable[[Any, Any, np.random.Generator], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What a client with a privacy budget has told before the server begins, with noise, on the agreed scale."""
+    """What a client with a privacy budget has sent before the server begins, with noise, on the agreed scale."""
 
     count: int
     means: FloatArray  # (n_features,)
@@ -189,7 +189,7 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     def private_server(
         self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
     ) -> Server:
-        """The same where some clients have a privacy budget: `described` is what these told."""
+        """The same where some clients have a privacy budget: `described` is what these sent."""
         return self.server(clients, n_features, rng)
 
     def private_plan(self, n_rounds: int | None) -> Plan:

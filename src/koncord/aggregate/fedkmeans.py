@@ -107,8 +107,8 @@ def private_begin(client: PrivateClient, down: Begin, rng: np.random.Generator) 
 def private_refine(client: PrivateClient, down: Refine, rng: np.random.Generator) -> LocalMeans:
     """Means of the rows by nearest center, through noise."""
     counts, sums = client.sums(down.centers, max(down.min_count, client.min_report))
-    is_told = counts > 0
-    return LocalMeans(centers=sums[is_told] / counts[is_told, None], counts=counts[is_told])
+    is_reported = counts > 0
+    return LocalMeans(centers=sums[is_reported] / counts[is_reported, None], counts=counts[is_reported])
 
 
 # --- server steps ---

@@ -125,7 +125,7 @@ class PrivateClient:
             agreed = Ball(center=np.full(d, self.budget.center), radius=self.budget.bound)
             self._learn(**moments_of(self.mechanism.moments(agreed), agreed))
         known = self.known
-        if not self.is_told or known.means is None or known.variances is None:
+        if not self.is_reported or known.means is None or known.variances is None:
             return self._moments(count=0, means=np.zeros(d), scatters=np.zeros(d))
         scatters = known.count * np.maximum(known.variances, 0.0)
         return self._moments(count=known.count, means=known.means, scatters=scatters)
@@ -135,7 +135,7 @@ class PrivateClient:
         return setup.Moments(columns=self.columns, **reported, **promise)
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether there are rows enough to say anything of them, as far as the noise lets the site know."""
         return self.known.count >= self.min_report
 
@@ -194,7 +194,7 @@ class PrivateClient:
     def _find_cells(self, n_passes: int, rng: np.random.Generator) -> Cells:
         assert self.ball is not None
         d = len(self.ball.center)
-        if not self.is_told:
+        if not self.is_reported:
             return Cells(counts=np.empty(0, dtype=np.int64), means=np.empty((0, d)), scatters=np.empty(0))
         noise = sum_noise(self.mechanism.accountant.rhos[CELLS], d)
         k = int(np.clip(BLUR * self.known.count / (REACH * noise * sqrt(d)), 1, MOST_CELLS))
@@ -202,10 +202,10 @@ class PrivateClient:
         return scaled_down(found, self.known.count)
 
     def sums(self, centers: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
-        """Counts and sums of the rows by nearest center; zeros where the count is not told from noise, or too small."""
+        """Counts and sums of the rows by nearest center; zero where the count is lost in noise or too small."""
         assert self.ball is not None
         k, d = centers.shape
-        if not self.is_told:
+        if not self.is_reported:
             return np.zeros(k, dtype=np.int64), np.zeros((k, d))
         found = self.mechanism.cells(centers, self.ball, ROUND)
         counts = np.where(found.counts >= max(least, NO_SUM * found.count_noise), found.counts, 0.0)
@@ -218,7 +218,7 @@ class PrivateClient:
         assert self.ball is not None
         k = len(message.centers)
         counts = np.zeros(k, dtype=np.int64)
-        if self.is_told:
+        if self.is_reported:
             noisy = self.mechanism.holdings(message.centers, self.ball)
             large = np.where(noisy >= self.min_report, noisy, 0)  # else a count of noise alone takes another with it
             counts = apportioned(large if large.any() else noisy, self.known.count)

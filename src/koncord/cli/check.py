@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from koncord.cli.fit import check_names
+from koncord.cli.fit import check_site_names
 from koncord.cli.options import (
     add_categories_option,
     add_common_option,
@@ -15,6 +15,7 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 
 NAME = "check"
 SUMMARY = "what the columns of tables are, what a run would do with them, what looks wrong"
@@ -35,14 +36,13 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord check FILE [FILE ...] [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
     tables = add_table_options(parser)
@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_names(args.files)
+    check_site_names(args.files)
     from koncord.cli.fit import check_dropped
     from koncord.data.units import converted
     from koncord.errors import TableArgumentError, TableError, TablesRefused

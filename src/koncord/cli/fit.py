@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     check_aggregator_options(args)
     check_floor(args)
-    check_names(args.files)
+    check_site_names(args.files)
     policy = site_policy_of(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
@@ -201,7 +201,7 @@ def run(args: argparse.Namespace) -> None:
         )
 
 
-def check_names(files: Sequence[str]) -> None:
+def check_site_names(files: Sequence[str]) -> None:
     """Refuse two files that would give two sites one name, also where a file system does not tell cases apart."""
     seen: dict[str, str] = {}
     for file in files:

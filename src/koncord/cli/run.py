@@ -216,7 +216,7 @@ def run(args: argparse.Namespace) -> None:
     model, record = finished.result.model, finished.result.record
     if args.json:
         names_ = {"run": finished.run, "identifier": finished.identifier}
-        print(as_json({**federation_record(model, record), **places_of(args.out), **names_}))
+        print(as_json({**federation_record(model, record), **written_places(args.out), **names_}))
     else:
         print(f"{federation_text(model, record)}\n\n{finished.n_exchanges} exchanges; run {finished.run}")
         print(f"written: {args.out / PAGE} and, beside it, the model; the labels are at the sites")
@@ -275,11 +275,11 @@ def estimator_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def begun_anew(args: argparse.Namespace, place: "Coordinator") -> "BegunRun":
-    from koncord.network.begun import begin, this_user
+    from koncord.network.begun import begin_run, this_user
 
     args.by = args.by or this_user()
     method = {name: getattr(args, name) for name in METHOD}
-    return begin(place, args.out, method, sites=args.sites, min_sites=args.min_sites)
+    return begin_run(place, args.out, method, sites=args.sites, min_sites=args.min_sites)
 
 
 def resumed(args: argparse.Namespace) -> "BegunRun":
@@ -311,14 +311,14 @@ def show_late(args: argparse.Namespace, late: "RunResult", name: str) -> None:
 
     if args.json:
         found = federation_record(late.model, late.record)
-        print(as_json({**found, **places_of(args.out), "run": name, "added": list(late.record.added)}))
+        print(as_json({**found, **written_places(args.out), "run": name, "added": list(late.record.added)}))
     else:
         said = f"added: {args.add_site}; the others were not asked again; run {name}"
         print(f"{federation_text(late.model, late.record)}\n\n{said}")
         print(f"written: {args.out / PAGE} and, beside it, the model")
 
 
-def places_of(out: Path) -> dict[str, str]:
+def written_places(out: Path) -> dict[str, str]:
     """Where a run was written."""
     from koncord.runs.folder import MODEL, PAGE
 

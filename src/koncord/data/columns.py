@@ -19,7 +19,7 @@ from koncord.data.arrow import values_of
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import FloatArray
 
-MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null"})
+MISSING_TEXTS = frozenset({"", "na", "n/a", "#n/a", "nan", "null"})
 DECIMALS = (".", ",")
 # A number whose comma, if it has one, is decimal, or stands between thousands; "1,234" is either.
 DECIMAL_COMMA = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+|(?=,\d))(,\d*)?([eE][+-]?\d+)?")
@@ -34,7 +34,7 @@ IDENTIFIER_NAME = re.compile(r"(.*[_\W])?(id|ids|uuid|guid|serial|serial[_\W]?(n
 # Text with at least so many values, nearly all of them different, names rows; with fewer it may be a category.
 FEWEST_NAMES = 20
 NAMES_SHARE = 0.9
-MOST_LEVELS = 30  # of text that is offered as a category
+MOST_OFFERED_LEVELS = 30  # of text that is offered as a category
 MOST_NAMED = 20  # columns in an option that a sentence offers
 LONGEST_VALUE_SHOWN = 40
 COMMA, SEPARATORS = "a decimal comma", "separators between thousands"
@@ -74,7 +74,7 @@ class Notation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Column:
+class TableColumn:
     """One column of a file: what it is and, unless it is left out, its numbers or the positions of its levels."""
 
     name: str
@@ -86,7 +86,7 @@ class Column:
 
 
 def is_missing(text: str) -> bool:
-    return text.strip().casefold() in MISSING
+    return text.strip().casefold() in MISSING_TEXTS
 
 
 def is_number(text: str) -> bool:
@@ -111,7 +111,7 @@ def columns_in(
     notation: Notation,
     categories: Collection[str],
     what: str,
-) -> list[Column]:
+) -> list[TableColumn]:
     """What each column of Arrow is; `TableError` where a comma could mean two things.
 
     Parameters
@@ -144,35 +144,35 @@ def column_of(
     numbers: Mapping[str, tuple[FloatArray, str]],
     notation: Notation,
     is_category: bool,
-) -> Column:
+) -> TableColumn:
     if is_category:
         codes, levels = as_levels(source, notation)
-        return Column(name=name, kind="category", source=codes, levels=levels)
+        return TableColumn(name=name, kind="category", source=codes, levels=levels)
     kind = kind_of_type(source.type)
     if kind == "numbers":
-        return Column(name=name, kind="numbers", source=source, is_integer=is_integer(source.type))
+        return TableColumn(name=name, kind="numbers", source=source, is_integer=is_integer(source.type))
     if kind == "dates":
-        return Column(name=name, kind="dates")
+        return TableColumn(name=name, kind="dates")
     if name in numbers:
         values, note = numbers[name]
-        return Column(name=name, kind="numbers", source=values, note=note)
+        return TableColumn(name=name, kind="numbers", source=values, note=note)
     own = texts.get(name)
     if own is None:  # nested values
-        return Column(name=name, kind="text")
+        return TableColumn(name=name, kind="text")
     present = [text for text in own if text is not None]
     if not present:
-        return Column(name=name, kind="numbers", source=np.full(len(own), np.nan))
+        return TableColumn(name=name, kind="numbers", source=np.full(len(own), np.nan))
     if all(DATE.fullmatch(text) for text in present):
-        return Column(name=name, kind="dates")
+        return TableColumn(name=name, kind="dates")
     levels = tuple(sorted(set(present)))
     if len(present) >= FEWEST_NAMES and len(levels) >= NAMES_SHARE * len(present):
-        return Column(name=name, kind="identifier")
-    return Column(name=name, kind="text", levels=levels)
+        return TableColumn(name=name, kind="identifier")
+    return TableColumn(name=name, kind="text", levels=levels)
 
 
 def texts_of(column: Any, notation: Notation) -> list[str | None]:
     """The cells of a column as text, None where a value is missing."""
-    cells = (None if value is None else as_text(value).strip() for value in column.to_pylist())
+    cells = (None if value is None else value_text(value).strip() for value in column.to_pylist())
     return [None if cell is None or notation.is_missing(cell) else cell for cell in cells]
 
 
@@ -188,7 +188,7 @@ def as_levels(column: Any, notation: Notation) -> tuple[FloatArray, tuple[str, .
 
 def level_text(value: Any) -> str:
     """A level as it is shown: the same whether a file writes 1, 1.0 or "1"."""
-    text = as_text(value).strip()
+    text = value_text(value).strip()
     number = number_of(text) if not isinstance(value, bool) else None
     return f"{number:.15g}" if number is not None else text
 
@@ -266,12 +266,12 @@ def as_number(cell: str, decimal: str) -> float:
 
 
 def about_text(
-    columns: Sequence[Column], what: str, places: Mapping[str, str], way_out: str, *, may_be_levels: bool
+    columns: Sequence[TableColumn], what: str, places: Mapping[str, str], way_out: str, *, may_be_levels: bool
 ) -> str:
     """The sentence that refuses columns of text: what each holds, and what can be done about it."""
     examples = [f"{column.name!r} ({places.get(column.name, 'text')})" for column in columns]
     stand_ins = {text for column in columns for text in odd_cells(column.levels)}
-    few = [column.name for column in columns if 1 < len(column.levels) <= MOST_LEVELS]
+    few = [column.name for column in columns if 1 < len(column.levels) <= MOST_OFFERED_LEVELS]
     ways = []
     if len(stand_ins) == 1 and all(odd_cells(column.levels) for column in columns):
         ways.append(f"say that {next(iter(stand_ins))!r} is a missing value with {option('--na', stand_ins)}")
@@ -296,7 +296,7 @@ def odd_cells(levels: Iterable[str]) -> set[str]:
     return odd if len(odd) == 1 and len(set(levels)) > 1 else set()
 
 
-def shortened(text: str) -> str:
+def shortened_value(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE_SHOWN else text[: LONGEST_VALUE_SHOWN - 3] + "..."
 
 
@@ -328,7 +328,7 @@ def is_integer(kind: Any) -> bool:
     return bool(types.is_integer(kind.value_type if types.is_dictionary(kind) else kind))
 
 
-def as_text(value: Any) -> str:
+def value_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

@@ -26,11 +26,10 @@ from koncord.data.columns import (
     IDENTIFIER_NAME,
     MOST_NAMED,
     WHY_LEFT_OUT,
-    Column,
     Notation,
+    TableColumn,
     about_text,
     as_floats,
-    as_text,
     columns_in,
     is_integer,
     is_missing,
@@ -38,7 +37,8 @@ from koncord.data.columns import (
     kind_of_type,
     level_text,
     option,
-    shortened,
+    shortened_value,
+    value_text,
 )
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -195,12 +195,12 @@ def read_table(
     content = read(path, choose, options)
     if len(content.X) == 0:
         raise TableError(f"{shown(path)} has columns but no rows; it needs at least one row of numbers.")
-    table = table_of(content, path.stem, options)
+    table = table_of_content(content, path.stem, options)
     check_values(table, path, may_miss=may_miss)
     return table
 
 
-def table_of(content: Content, name: str, options: Reading) -> Table:
+def table_of_content(content: Content, name: str, options: Reading) -> Table:
     """The table of a file: what stands for a missing value is NaN, and what counts or names rows is left out."""
     X = content.X
     is_number = np.array([column not in content.levels for column in content.columns], dtype=np.bool_)
@@ -555,9 +555,9 @@ def read_parquet(path: Path, choose: Choose, options: Reading) -> Content:
         sources = {} if rest is None else {name: rest.column(name) for name in others}
         by_name = {c.name: c for c in columns_in(sources, options.notation, options.categories or (), shown(path))}
         for name in plain:
-            by_name[name] = Column(name=name, kind="numbers", is_integer=is_integer(schema.field(name).type))
+            by_name[name] = TableColumn(name=name, kind="numbers", is_integer=is_integer(schema.field(name).type))
         found = [by_name[name] for name in names]
-        check_text(found, choice, options, shown(path), {name: place_of(sources[name]) for name in others})
+        check_text(found, choice, options, shown(path), {name: kind_and_place(sources[name]) for name in others})
         used = [column for column in found if column.kind in USED]
         X = np.empty((file.metadata.num_rows, len(used)))
         for at, column in enumerate(used):
@@ -602,7 +602,7 @@ def as_table_error(
 def content_of(sources: Mapping[str, Any], choice: ChosenColumns, options: Reading, what: str) -> Content:
     """The table that columns of Arrow make."""
     found = columns_in(sources, options.notation, options.categories or (), what)
-    check_text(found, choice, options, what, {name: place_of(sources[name]) for name in sources})
+    check_text(found, choice, options, what, {name: kind_and_place(sources[name]) for name in sources})
     used = [column for column in found if column.kind in USED]
     X = np.empty((len(next(iter(sources.values()))), len(used)))
     for at, column in enumerate(used):
@@ -611,7 +611,7 @@ def content_of(sources: Mapping[str, Any], choice: ChosenColumns, options: Readi
 
 
 def check_text(
-    columns: Sequence[Column], choice: ChosenColumns, options: Reading, what: str, places: Mapping[str, str]
+    columns: Sequence[TableColumn], choice: ChosenColumns, options: Reading, what: str, places: Mapping[str, str]
 ) -> None:
     """Refuse text that nobody named a category, and dates and names of rows that were asked for."""
     asked = options.columns or ()
@@ -627,7 +627,7 @@ def check_text(
         )
 
 
-def assembled(X: FloatArray, columns: Sequence[Column], choice: ChosenColumns) -> Content:
+def assembled(X: FloatArray, columns: Sequence[TableColumn], choice: ChosenColumns) -> Content:
     """The content of a file whose used columns are those of X, in order."""
     used = [column for column in columns if column.kind in USED]
     names = [column.name for column in used]
@@ -644,15 +644,15 @@ def assembled(X: FloatArray, columns: Sequence[Column], choice: ChosenColumns) -
     )
 
 
-def place_of(source: Any) -> str:
+def kind_and_place(source: Any) -> str:
     """What kind of value a column holds that is not numbers, with the first of them and its row."""
     kind = kind_of_type(source.type)
     words = {"dates": "dates", "nested": "nested values"}.get(kind, "text")
     if kind == "numbers":
         return words
-    texts = ("" if value is None else as_text(value) for value in source.to_pylist())
+    texts = ("" if value is None else value_text(value) for value in source.to_pylist())
     row, text = next(((row, text) for row, text in enumerate(texts, start=1) if text and not is_number(text)), (1, ""))
-    return f"{words}, row {row}: {shortened(text)!r}" if text else words
+    return f"{words}, row {row}: {shortened_value(text)!r}" if text else words
 
 
 # --- NPY and NPZ ---
@@ -736,12 +736,12 @@ def numbers_of(
     if choice.positions != list(range(n_columns)):
         table = table[:, choice.positions]
     X = np.ascontiguousarray(table, dtype=np.float64)
-    found = [Column(name=name, kind="numbers", is_integer=table.dtype.kind in INTEGERS) for name in choice.columns]
+    found = [TableColumn(name=name, kind="numbers", is_integer=table.dtype.kind in INTEGERS) for name in choice.columns]
     for at, name in enumerate(choice.columns):
         if name in (options.categories or ()):
             X = X.copy() if X is table else X
             X[:, at], levels = number_levels(X[:, at], options.notation)
-            found[at] = Column(name=name, kind="category", levels=levels)
+            found[at] = TableColumn(name=name, kind="category", levels=levels)
     return assembled(X, found, choice)
 
 

@@ -70,10 +70,10 @@ def is_frame(table: Any) -> bool:
     return hasattr(table, "__arrow_c_stream__") and names_in(table) is not None
 
 
-Found = tuple["np.ndarray[Any, np.dtype[np.float64]]", tuple[str, ...], dict[str, tuple[str, ...]]]
+FoundTable = tuple["np.ndarray[Any, np.dtype[np.float64]]", tuple[str, ...], dict[str, tuple[str, ...]]]
 
 
-def of_array(table: Any, what: str, wanted: Sequence[str] | None, categories: Collection[str]) -> Found:
+def of_array(table: Any, what: str, wanted: Sequence[str] | None, categories: Collection[str]) -> FoundTable:
     try:
         X = np.array(table, dtype=float)
     except (TypeError, ValueError) as error:
@@ -99,7 +99,7 @@ def of_array(table: Any, what: str, wanted: Sequence[str] | None, categories: Co
     return X, columns, levels
 
 
-def of_frame(table: Any, what: str, wanted: Sequence[str] | None, categories: Collection[str]) -> Found:
+def of_frame(table: Any, what: str, wanted: Sequence[str] | None, categories: Collection[str]) -> FoundTable:
     import pyarrow as pa
 
     try:

@@ -13,7 +13,7 @@ from koncord.data.files import FEWEST_COUNTED, LARGEST_EXACT, Table, drop_option
 from koncord.types import FloatArray
 
 # Names of a column that nobody named: by koncord, by pandas, by pandas once more.
-UNNAMED = re.compile(r"x\d+|Unnamed: \d+|index|level_0")
+UNNAMED_OR_NUMBERED = re.compile(r"x\d+|Unnamed: \d+|index|level_0")
 # What programs write where a value is missing, with either sign.
 SENTINELS = frozenset({99, 999, 999.25, 999.9, 9999, 9999.9, 99999, 999999})
 
@@ -39,7 +39,7 @@ def index_notes(table: Table) -> list[str]:
     counting = [
         name
         for at, name in enumerate(table.columns)
-        if UNNAMED.fullmatch(name) and len(table.X) >= FEWEST_COUNTED and counts_upwards(table.X[:, at])
+        if UNNAMED_OR_NUMBERED.fullmatch(name) and len(table.X) >= FEWEST_COUNTED and counts_upwards(table.X[:, at])
     ]
     return [
         f"{name} has no name and counts the rows, as an index does; leave it out with {drop_option([name])}"

@@ -23,7 +23,7 @@ from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.estimate.search import GridResult, best_configuration, n_held_out, split_rows
 from koncord.kernels.silhouette import HeldOut
 from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, Node, SplitForest, mixture_of
-from koncord.types import FloatArray, IntArray, Mixture
+from koncord.types import FloatArray, IntArray, SphericalMixture
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
 ASM_GRID: Mapping[str, tuple[float, ...]] = {
@@ -273,7 +273,7 @@ def tied_with_best(results: Sequence[GridResult]) -> list[GridResult]:
 
 def first_that_holds(
     grow: Callable[..., SplitForest], tied: Sequence[GridResult], max_components: int
-) -> tuple[GridResult, list[Node], Mixture, IntArray]:
+) -> tuple[GridResult, list[Node], SphericalMixture, IntArray]:
     """Fit all rows with the first candidate that finds as many components there as it did before; else with the first.
 
     Held-out rows cannot tell tied candidates apart. All rows can: one that merged its spurious halves by a hair on
@@ -286,13 +286,13 @@ def first_that_holds(
 
 def fit_all(
     grow: Callable[..., SplitForest], candidate: GridResult, max_components: int
-) -> tuple[GridResult, list[Node], Mixture, IntArray]:
+) -> tuple[GridResult, list[Node], SphericalMixture, IntArray]:
     config = candidate.params
     (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
     return candidate, leaves, *merge(mixture_of(leaves), config["merge_factor"])
 
 
-def floored(mixture: Mixture) -> FloatArray:
+def floored(mixture: SphericalMixture) -> FloatArray:
     """Variances for densities: a component of identical rows gets a share of the table's own, never 0."""
     rows = mixture.rows
     total = rows.counts.sum()

@@ -17,7 +17,7 @@ from koncord.estimate.asm import floored
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.kernels.splitting import ROUNDING
-from koncord.types import BoolArray, Components, FloatArray, IntArray, Mixture
+from koncord.types import BoolArray, Components, FloatArray, IntArray, SphericalMixture
 
 # Lloyd steps of one run; a run that stops at any tolerance in use takes far fewer.
 MAX_STEPS = 300
@@ -40,7 +40,7 @@ class PartitionMixin(SphericalMixtureMixin):
         self.means_ = components.means
         self.counts_ = components.counts
         self.weights_ = components.counts / len(X)
-        self.variances_ = floored(Mixture.of_rows(components))
+        self.variances_ = floored(SphericalMixture.of_rows(components))
         self.labels_ = labels
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from koncord.types import Components, FloatArray, IntArray, Mixture
+from koncord.types import Components, FloatArray, IntArray, SphericalMixture
 
 
-def merge(mixture: Mixture, merge_factor: float) -> tuple[Mixture, IntArray]:
+def merge(mixture: SphericalMixture, merge_factor: float) -> tuple[SphericalMixture, IntArray]:
     """Merge greedily while ``|mu_i - mu_j| <= alpha (sigma_i + sigma_j)`` holds for some pair (Eq. merge).
 
     The first such pair, lowest i then lowest j, is merged and takes the place of i; the scan then starts again. A
@@ -42,7 +42,7 @@ def merge(mixture: Mixture, merge_factor: float) -> tuple[Mixture, IntArray]:
         meets[i, i + 1 :] = meets_i[i + 1 :]
         meets[:i, i] = meets_i[:i]
     rows = Components(counts=counts[is_alive].astype(np.int64), means=row_means[is_alive], scatters=scatters[is_alive])
-    merged = Mixture(means=means[is_alive], variances=variances[is_alive], rows=rows)
+    merged = SphericalMixture(means=means[is_alive], variances=variances[is_alive], rows=rows)
     return merged, (np.cumsum(is_alive) - 1)[group]
 
 

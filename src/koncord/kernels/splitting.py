@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from koncord._progress import report
-from koncord.types import Components, FloatArray, IntArray, Mixture
+from koncord.types import Components, FloatArray, IntArray, SphericalMixture
 
 # A child's variance is never below this share of the variance of the component under test: a child that collapses
 # onto duplicate rows keeps a finite likelihood, and the test stays independent of the scale of the data.
@@ -142,9 +142,9 @@ def split_pass(tree: list[Node], min_mass: float, max_components: int) -> list[N
     return after
 
 
-def mixture_of(nodes: Sequence[Node]) -> Mixture:
+def mixture_of(nodes: Sequence[Node]) -> SphericalMixture:
     """The components that EM fitted, with the sums of their rows."""
-    return Mixture(
+    return SphericalMixture(
         means=np.array([node.fitted_mean for node in nodes]),
         variances=np.array([node.fitted_variance for node in nodes]),
         rows=Components(

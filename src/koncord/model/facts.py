@@ -28,7 +28,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedColumns:
     """What was done with columns before phase 1, for readers."""
 
     notes: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class SessionFacts:
     min_support: int = 1  # sites that a cluster needs
     privacy: Mapping[str, Promise] = field(default_factory=dict)  # of the sites with a budget
     left_out_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # and the sites that have them
-    preparation: Prepared = field(default_factory=lambda: Prepared())
+    preparation: PreparedColumns = field(default_factory=lambda: PreparedColumns())
     counted_by: Literal["rows", "components"] = "rows"  # what the rows by cluster are of: see `koncord.session.growing`
 
     @property

@@ -105,7 +105,7 @@ class BegunRun:
         rmtree(self.folder / JOURNAL, ignore_errors=True)
 
 
-def begin(
+def begin_run(
     place: Coordinator, out: Path, method: Mapping[str, Any], *, sites: Sequence[str] | None, min_sites: int
 ) -> BegunRun:
     """A new folder with a run of these sites, or of all invited ones."""

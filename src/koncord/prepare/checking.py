@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from koncord._words import counted, joined
-from koncord.data.columns import MOST_LEVELS, option
+from koncord.data.columns import MOST_OFFERED_LEVELS, option
 from koncord.data.files import Table
 from koncord.data.notes import first_value, notes_on
 from koncord.prepare.columns import Columns, describe_columns
@@ -66,10 +66,10 @@ def check_tables(tables: Sequence[Table], asked: Preparation, *, common: bool, e
     usable = [name for name in shared if name not in mixed]
     categories = [name for name in usable if name in tables[0].levels] if tables else []
     numbers = [name for name in usable if name not in categories]
-    told = {table.name: describe_columns(table.X, table.columns, table.levels, 1) for table in tables}
+    sent = {table.name: describe_columns(table.X, table.columns, table.levels, 1) for table in tables}
     plan = gappy = None
     if numbers:
-        draft = draft_plan(told, numbers, categories, asked)
+        draft = draft_plan(sent, numbers, categories, asked)
         plan, gappy = draft.plan, draft.too_gappy
     found = []
     for name in all_columns(tables):
@@ -95,7 +95,7 @@ def check_tables(tables: Sequence[Table], asked: Preparation, *, common: bool, e
         rows={table.name: len(table.X) for table in tables},
         columns=tuple(found),
         warnings=(
-            *unit_warnings(told, numbers),
+            *unit_warnings(sent, numbers),
             *constant_warnings(tables, numbers),
             *whole_warnings(tables, numbers),
             *notes_on(tables),
@@ -145,7 +145,7 @@ def action_of(
     """What a run does with a column, in words, and whether it uses it."""
     if kind == TEXT:
         levels = levels_of(name, tables)
-        offer = option("--categories", [name]) if 1 < len(levels) <= MOST_LEVELS else ""
+        offer = option("--categories", [name]) if 1 < len(levels) <= MOST_OFFERED_LEVELS else ""
         ways = " or ".join(filter(None, [offer, option("--drop", [name])]))
         return f"refused: text with {counted(len(levels), 'level')}; {ways}", False
     if kind == LEFT_OUT:
@@ -179,17 +179,17 @@ def refusals_of(
     return refusals
 
 
-def unit_warnings(told: Mapping[str, Columns], numbers: Sequence[str]) -> list[str]:
-    return [about_unit(each) for each in other_units(told, numbers)]
+def unit_warnings(sent: Mapping[str, Columns], numbers: Sequence[str]) -> list[str]:
+    return [about_unit(each) for each in other_units(sent, numbers)]
 
 
 def about_unit(found: OtherUnit) -> str:
     """A sentence on a column that lies elsewhere at one site."""
     medians = f"(median {found.median:.4g}, theirs {found.others:.4g})"
-    told = f"{found.column} lies elsewhere at {found.site} than at all other sites {medians}"
+    said = f"{found.column} lies elsewhere at {found.site} than at all other sites {medians}"
     if found.conversion is None:
-        return f"{told}: check its unit and its calibration."
-    return f"{told}, as in another unit: if so, --convert {found.site}:{found.column}={found.conversion}."
+        return f"{said}: check its unit and its calibration."
+    return f"{said}, as in another unit: if so, --convert {found.site}:{found.column}={found.conversion}."
 
 
 def constant_warnings(tables: Sequence[Table], numbers: Sequence[str]) -> list[str]:

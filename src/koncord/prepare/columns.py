@@ -9,7 +9,7 @@ from koncord.prepare.plan import Plan
 from koncord.prepare.sketch import ColumnSketch, rounded_down, sketch_of
 from koncord.types import FloatArray, IntArray
 
-MOST_PAIRED = 300  # columns up to which sums of products are told: they grow with the square
+MOST_PAIRED = 300  # columns up to which sums of products are sent: they grow with the square
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,14 +66,14 @@ def level_counts(codes: FloatArray, levels: Sequence[str], floor: int) -> dict[s
 def measure(X: FloatArray, draft: Plan, floor: int, *, paired: bool = False) -> Measures:
     """Sums over the shaped columns of numbers of X (n, n_columns), which are those of the draft, in its order.
 
-    With `paired`, also sums of products over the rows that have both of two columns. No other sum is told over these
+    With `paired`, also sums of products over the rows that have both of two columns. No other sum is sent over these
     rows, so that nothing follows from a difference.
     """
     shaped = draft.shaped(X)
     Z = (shaped - draft.means) / draft.scales
     is_there = ~np.isnan(Z)
     exact = is_there.sum(axis=0)
-    is_told = exact >= floor
+    is_reported = exact >= floor
     filled = np.where(is_there, Z, 0.0)
     means = filled.sum(axis=0) / np.maximum(exact, 1)
     scatters = np.where(is_there, (filled - means) ** 2, 0.0).sum(axis=0)
@@ -84,9 +84,9 @@ def measure(X: FloatArray, draft: Plan, floor: int, *, paired: bool = False) -> 
         products = np.where(both >= floor, filled.T @ filled, 0.0)
         pairs = np.where(both >= floor, rounded_down(both, len(X), floor), 0)
     return Measures(
-        counts=np.where(is_told, rounded_down(exact, len(X), floor), 0),
-        means=np.where(is_told, means, 0.0),
-        scatters=np.where(is_told, scatters, 0.0),
+        counts=np.where(is_reported, rounded_down(exact, len(X), floor), 0),
+        means=np.where(is_reported, means, 0.0),
+        scatters=np.where(is_reported, scatters, 0.0),
         fenced=moved.sum(axis=0) // floor * floor,
         products=products,
         pairs=pairs,

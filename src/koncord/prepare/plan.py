@@ -15,7 +15,7 @@ from koncord._validation import LARGEST_VALUE
 from koncord.prepare.settings import Fill
 from koncord.types import BoolArray, FloatArray, IntArray
 
-OTHER = "other"  # the level of all levels that are too rare to be told
+OTHER = "other"  # the level of all levels that are too rare to be sent
 NO_FENCE = LARGEST_VALUE
 # Least share of a column's variance that the others leave open: below, what is filled in would follow noise.
 LEAST_OPEN = 1e-3
@@ -45,7 +45,7 @@ class Plan:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Plan):
             return NotImplemented
-        return all(is_same(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return all(is_same_part(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -168,12 +168,12 @@ class Plan:
         return values
 
 
-def is_same(one: object, other: object) -> bool:
+def is_same_part(one: object, other: object) -> bool:
     """Whether two parts of plans are the same, arrays entry by entry."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other)
     if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(is_same, one, other))
+        return len(one) == len(other) and all(map(is_same_part, one, other))
     return type(one) is type(other) and one == other
 
 

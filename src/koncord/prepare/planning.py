@@ -21,8 +21,8 @@ DECILE = 0.1  # larger ends of a sketch hide what the rule reads
 FENCE, MARGIN = 8.0, 3.0
 IQR_OF_NORMAL = 1.349
 MOST_MISSING = 0.5  # share of a column's rows, over all sites or at one of them, beyond which it is not used
-ROUNDING = 16 * float(np.finfo(float).eps)
-MOST_LEVELS = 100  # of one category: more would be names
+PLAN_ROUNDING = 16 * float(np.finfo(float).eps)
+MOST_CATEGORY_LEVELS = 100  # of one category: more would be names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,14 +36,14 @@ class Draft:
 
 
 def draft_plan(
-    told: Mapping[str, Columns], numbers: Sequence[str], categories: Sequence[str], asked: Preparation
+    sent: Mapping[str, Columns], numbers: Sequence[str], categories: Sequence[str], asked: Preparation
 ) -> Draft:
     """The shape of every column, from the sketches of all sites.
 
     Parameters
     ----------
-    told : mapping of str to Columns
-        What each site told.
+    sent : mapping of str to Columns
+        What each site sent.
     numbers, categories : sequence of str
         The columns that all sites have.
     asked : Preparation
@@ -52,11 +52,11 @@ def draft_plan(
     unknown = [name for name in asked.logged if name not in numbers]
     if unknown:
         raise ValueError(f"--log names {', '.join(unknown)}; the columns of numbers are {', '.join(numbers)}.")
-    gappy = {name: sites for name in (*numbers, *categories) if (sites := too_gappy(told, name))}
+    gappy = {name: sites for name in (*numbers, *categories) if (sites := too_gappy(sent, name))}
     used = [name for name in numbers if name not in gappy]
     kept = [name for name in categories if name not in gappy]
-    found = [column_shape(name, [site.sketches[name] for site in told.values()], asked) for name in used]
-    has_gaps = any(site.available[name] < site.count for site in told.values() for name in (*used, *kept))
+    found = [column_shape(name, [site.sketches[name] for site in sent.values()], asked) for name in used]
+    has_gaps = any(site.available[name] < site.count for site in sent.values() for name in (*used, *kept))
     plan = Plan(
         columns=tuple(used),
         means=np.array([shape.center for shape in found]),
@@ -67,14 +67,14 @@ def draft_plan(
         high=np.array([shape.high for shape in found]),
         missing=asked.fill,
     )
-    plan = replace(plan, **agreed_levels(told, kept))
+    plan = replace(plan, **agreed_levels(sent, kept))
     is_paired = has_gaps and asked.fill == "gaussian" and 1 < len(used) <= MOST_PAIRED
     return Draft(plan=plan, is_paired=is_paired, has_gaps=has_gaps, too_gappy=gappy)
 
 
-def too_gappy(told: Mapping[str, Columns], name: str) -> tuple[str, ...]:
+def too_gappy(sent: Mapping[str, Columns], name: str) -> tuple[str, ...]:
     """The sites for which a column is not used: those where too many values are missing, or all with the column."""
-    known = {site: each for site, each in told.items() if each.count}
+    known = {site: each for site, each in sent.items() if each.count}
     there, rows = sum(each.available[name] for each in known.values()), sum(each.count for each in known.values())
     bad = tuple(site for site, each in known.items() if each.available[name] < MOST_MISSING * each.count)
     return bad or (tuple(known) if there < MOST_MISSING * rows else ())
@@ -107,7 +107,7 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
         tiny = least or float(np.finfo(float).tiny)
         bottom, q25, median, q75, top = (float(np.log(max(value, tiny))) for value in (bottom, q25, median, q75, top))
     spread = (q75 - q25) / IQR_OF_NORMAL
-    if not spread > ROUNDING * abs(median):  # half of the values are the same: there is no scale to fence by
+    if not spread > PLAN_ROUNDING * abs(median):  # half of the values are the same: there is no scale to fence by
         return Shape(is_logged=is_logged, least=least, center=float(median))
     is_fenced = asked.standardize and asked.fence
     return Shape(
@@ -133,16 +133,16 @@ def octile_skewness(q10: float, median: float, q90: float) -> float:
     return (q90 + q10 - 2 * median) / (q90 - q10) if q90 > q10 else 0.0
 
 
-def agreed_levels(told: Mapping[str, Columns], categories: Sequence[str]) -> dict[str, Any]:
+def agreed_levels(sent: Mapping[str, Columns], categories: Sequence[str]) -> dict[str, Any]:
     """Levels of each category over all sites and their shares; those that no site tells are one, called other."""
     levels, shares = [], []
     for name in categories:
         counts: dict[str, int] = {}
-        for site in told.values():
+        for site in sent.values():
             for level, n in site.levels[name].items():
                 counts[level] = counts.get(level, 0) + n
-        rows = sum(site.available[name] for site in told.values())
-        largest = sorted(sorted(counts), key=lambda level: -counts[level])[:MOST_LEVELS]
+        rows = sum(site.available[name] for site in sent.values())
+        largest = sorted(sorted(counts), key=lambda level: -counts[level])[:MOST_CATEGORY_LEVELS]
         kept = {level: counts[level] for level in sorted(largest, key=level_place)}
         rest = rows - sum(kept.values())
         if OTHER not in kept and rest > 0:
@@ -169,10 +169,10 @@ def level_place(level: str) -> tuple[bool, float, str]:
 def final_plan(draft: Draft, measured: Mapping[str, Measures], asked: Preparation) -> Plan:
     """The plan with the scale of the shaped values of all sites and, where there are gaps, what fills them."""
     plan = draft.plan
-    means, deviations = pooled(list(measured.values()))
+    means, deviations = pooled_scale(list(measured.values()))
     fill = covariances = None
     correlations = pooled_correlations(list(measured.values()), means, deviations) if draft.is_paired else None
-    is_varied = deviations * plan.scales > ROUNDING * np.abs(plan.means + means * plan.scales)
+    is_varied = deviations * plan.scales > PLAN_ROUNDING * np.abs(plan.means + means * plan.scales)
     if asked.standardize:
         final = replace(
             plan,
@@ -201,7 +201,7 @@ def simplified(plan: Plan) -> Plan:
     )
 
 
-def pooled(measured: Sequence[Measures]) -> tuple[FloatArray, FloatArray]:
+def pooled_scale(measured: Sequence[Measures]) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of every column over all sites, on the scale of the draft."""
     n = np.array([each.counts for each in measured], dtype=float)
     total = np.maximum(n.sum(axis=0), 1)

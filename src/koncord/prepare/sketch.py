@@ -1,6 +1,6 @@
 """A column in few numbers: the means of its sorted values, block by block, without the blocks at both ends.
 
-The values at the ends are told by their number alone. With them, the blocks would add up to the sum of all values, and
+Of the values at the ends only the number is sent. With them, the blocks would add up to the sum of all values, and
 that sum less the sum of the fenced values is what the rows beyond the fence exceed it by: of one such row, the row.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from koncord.types import FloatArray, IntArray
 
 MOST_BLOCKS = 100  # of a column and site
-END_SHARE = 0.02  # of the values, at each end, that are told by their number alone; no fewer than the floor
+END_SHARE = 0.02  # of the values, at each end, of which only the number is sent; no fewer than the floor
 FEWEST = 5  # times the floor: with fewer values the ends would hide the quartiles
 
 
@@ -52,15 +52,15 @@ class Distribution:
     """Quantiles of a column over several sites, from their sketches."""
 
     def __init__(self, sketches: Sequence[ColumnSketch]) -> None:
-        told = [sketch for sketch in sketches if len(sketch.means)]
+        sent = [sketch for sketch in sketches if len(sketch.means)]
         # What lies at an end lies beyond the nearest block; it is counted there.
-        values = [np.r_[s.means[0], s.means, s.means[-1]] for s in told]
-        weights = [np.r_[s.n_end, np.full(len(s.means), s.weight), s.n_end] for s in told]
-        ends = [np.r_[-1, np.zeros(len(s.means)), 1] for s in told]  # before and behind a block of the same mean
-        self.is_known = bool(told)
-        total = sum(s.n_values for s in told)
-        self.end_share = sum(s.n_end for s in told) / total if total else 0.5  # quantiles beyond it are not known
-        if told:
+        values = [np.r_[s.means[0], s.means, s.means[-1]] for s in sent]
+        weights = [np.r_[s.n_end, np.full(len(s.means), s.weight), s.n_end] for s in sent]
+        ends = [np.r_[-1, np.zeros(len(s.means)), 1] for s in sent]  # before and behind a block of the same mean
+        self.is_known = bool(sent)
+        total = sum(s.n_values for s in sent)
+        self.end_share = sum(s.n_end for s in sent) / total if total else 0.5  # quantiles beyond it are not known
+        if sent:
             value, weight, end = (np.concatenate(each) for each in (values, weights, ends))
             order = np.lexsort((end, value))
             self.values: FloatArray = value[order]
@@ -74,5 +74,5 @@ class Distribution:
 
 
 def rounded_down(counts: IntArray, total: int, floor: int) -> IntArray:
-    """Counts that are told of `total` rows: all of them, or a multiple of the floor, so that no few are told apart."""
+    """Counts that are sent of `total` rows: all of them, or a multiple of the floor, so that few rows change none."""
     return np.where(counts == total, total, counts // floor * floor)

@@ -15,9 +15,9 @@ from koncord.prepare.columns import Columns
 from koncord.prepare.sketch import ColumnSketch, Distribution
 from koncord.types import FloatArray
 
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEWEST_OTHERS = 2
-NEAR = 0.75  # interquartile ranges between medians after a conversion
+NEAR_MEDIANS = 0.75  # interquartile ranges between medians after a conversion
 SPREADS = (0.6, 1.6)  # ratio of the interquartile ranges after it
 AGREED = 1.5  # interquartile ranges between the medians of the other sites, at most
 
@@ -33,11 +33,11 @@ class OtherUnit:
     conversion: str | None  # that would bring it to them
 
 
-def other_units(told: Mapping[str, Columns], columns: Sequence[str]) -> list[OtherUnit]:
+def other_units(sent: Mapping[str, Columns], columns: Sequence[str]) -> list[OtherUnit]:
     """The sites and columns that lie elsewhere than all others."""
     found = []
     for column in columns:
-        known = {site: quantiles(each.sketches[column]) for site, each in told.items() if has_blocks(each, column)}
+        known = {site: quantiles(each.sketches[column]) for site, each in sent.items() if has_blocks(each, column)}
         for site, own in known.items():
             others = np.array([each for name, each in known.items() if name != site])
             if len(others) >= FEWEST_OTHERS and lies_elsewhere(own, others):
@@ -54,12 +54,12 @@ def other_units(told: Mapping[str, Columns], columns: Sequence[str]) -> list[Oth
     return found
 
 
-def has_blocks(told: Columns, column: str) -> bool:
-    return len(told.sketches[column].means) > 1
+def has_blocks(sent: Columns, column: str) -> bool:
+    return len(sent.sketches[column].means) > 1
 
 
 def quantiles(sketch: ColumnSketch) -> FloatArray:
-    return Distribution([sketch]).quantiles(*SHARES)
+    return Distribution([sketch]).quantiles(*QUANTILES)
 
 
 def lies_elsewhere(own: FloatArray, others: FloatArray) -> bool:
@@ -80,6 +80,6 @@ def fitting_conversion(own: FloatArray, others: FloatArray) -> str | None:
     fits = {}
     for name, (factor, shift) in CONVERSIONS.items():
         gap = abs(factor * own[2] + shift - middle[2]) / iqr
-        if gap <= NEAR and SPREADS[0] < factor * (own[3] - own[1]) / iqr < SPREADS[1]:
+        if gap <= NEAR_MEDIANS and SPREADS[0] < factor * (own[3] - own[1]) / iqr < SPREADS[1]:
             fits[name] = gap
     return min(fits, key=lambda name: fits[name]) if fits else None

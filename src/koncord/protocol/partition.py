@@ -66,7 +66,7 @@ def rows_of(X: FloatArray, least: int) -> Rows:
 
 def moved_of(X: FloatArray, least: int, pairs: FloatArray) -> FloatArray:
     """X with the rows moved that dominate a column; a gap (NaN) counts as the median of its column."""
-    X = without_gaps(X)
+    X = gaps_filled(X)
     return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=is_magnitude(X, pairs))
 
 
@@ -92,7 +92,7 @@ def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
     )
 
 
-def without_gaps(X: FloatArray) -> FloatArray:
+def gaps_filled(X: FloatArray) -> FloatArray:
     """The table with the median of its column for every gap; of a column that is empty, 0.
 
     It is one of the values that are there, so that a column of two values stays one.

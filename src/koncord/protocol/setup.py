@@ -438,22 +438,22 @@ def survey(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, Sequenc
     return sketch_message(describe_columns(X, columns, levels, min_report))
 
 
-def sketch_message(told: Columns) -> Sketch:
+def sketch_message(sent: Columns) -> Sketch:
     """What a client sends of its columns, as arrays."""
-    columns, categories = tuple(told.sketches), tuple(told.levels)
-    own = [told.sketches[name] for name in columns]
+    columns, categories = tuple(sent.sketches), tuple(sent.levels)
+    own = [sent.sketches[name] for name in columns]
     blocks = np.full((max((len(sketch.means) for sketch in own), default=0), len(columns)), np.nan)
     for at, sketch in enumerate(own):
         blocks[: len(sketch.means), at] = sketch.means
-    levels = {f"{at}:{level}": n for at, name in enumerate(categories) for level, n in told.levels[name].items()}
+    levels = {f"{at}:{level}": n for at, name in enumerate(categories) for level, n in sent.levels[name].items()}
     return Sketch(
         columns=columns,
-        count=told.count,
-        available=np.array([told.available[name] for name in columns], dtype=np.int64),
+        count=sent.count,
+        available=np.array([sent.available[name] for name in columns], dtype=np.int64),
         ends=np.array([sketch.n_end for sketch in own], dtype=np.int64),
         blocks=blocks,
         categories=categories or None,
-        category_rows=np.array([told.available[name] for name in categories], dtype=np.int64) if categories else None,
+        category_rows=np.array([sent.available[name] for name in categories], dtype=np.int64) if categories else None,
         levels=tuple(levels) or None,
         level_rows=np.array(list(levels.values()), dtype=np.int64) if levels else None,
     )
@@ -529,15 +529,15 @@ def common_columns(moments: Mapping[str, Any]) -> tuple[str, ...]:
     first, *others = moments.values()
     shared = tuple(column for column in first.inputs if all(column in other.inputs for other in others))
     if not shared:
-        own = "; ".join(f"{client} has {', '.join(told.inputs)}" for client, told in moments.items())
+        own = "; ".join(f"{client} has {', '.join(sent.inputs)}" for client, sent in moments.items())
         raise ColumnsDiffer(f"The sites share no column: {own}.")
     return shared
 
 
 def left_out(moments: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, list[str]]:
     """The columns that are not used, and the clients that have them."""
-    others = dict.fromkeys(column for told in moments.values() for column in told.inputs if column not in columns)
-    return {column: [client for client, told in moments.items() if column in told.inputs] for column in others}
+    others = dict.fromkeys(column for sent in moments.values() for column in sent.inputs if column not in columns)
+    return {column: [client for client, sent in moments.items() if column in sent.inputs] for column in others}
 
 
 def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:

@@ -1,18 +1,18 @@
-"""The check of several tables, told to a person or to a machine."""
+"""The check of several tables, as text or as a record."""
 
 from typing import Any
 
 from koncord._words import counted, text_table
 from koncord.prepare.checking import Check
 
-MOST_SITES = 3
-MOST_LEVELS = 8
+MOST_SITES_SHOWN = 3
+MOST_LEVELS_SHOWN = 8
 
 
 def as_text(check: Check) -> str:
     """For a person."""
     rows = [
-        (column.name, column.kind, about_gaps(column.missing), column.action + about_levels(column.levels))
+        (column.name, column.kind, gaps_cell(column.missing), column.action + about_levels(column.levels))
         for column in check.columns
     ]
     sites = ", ".join(f"{site} ({counted(n, 'row')})" for site, n in check.rows.items())
@@ -25,15 +25,15 @@ def as_text(check: Check) -> str:
     return "\n\n".join([*parts, "\n".join([verdict, *(f"  {refusal}" for refusal in check.refusals)])])
 
 
-def about_gaps(missing: Any) -> str:
+def gaps_cell(missing: Any) -> str:
     shown = [f"{share:.0%} {site}" for site, share in sorted(missing.items(), key=lambda each: -each[1])]
-    return ", ".join([*shown[:MOST_SITES], *(["..."] * (len(shown) > MOST_SITES))])
+    return ", ".join([*shown[:MOST_SITES_SHOWN], *(["..."] * (len(shown) > MOST_SITES_SHOWN))])
 
 
 def about_levels(levels: tuple[str, ...]) -> str:
     if not levels:
         return ""
-    return f" [{', '.join(levels[:MOST_LEVELS])}{', ...' if len(levels) > MOST_LEVELS else ''}]"
+    return f" [{', '.join(levels[:MOST_LEVELS_SHOWN])}{', ...' if len(levels) > MOST_LEVELS_SHOWN else ''}]"
 
 
 def as_record(check: Check) -> dict[str, Any]:

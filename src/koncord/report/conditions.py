@@ -35,7 +35,7 @@ def silent_sites(model: GlobalModel) -> tuple[str, ...]:
 
 
 def has_local_counts(model: GlobalModel) -> bool:
-    """Whether phase 1 was run and the sites told what it found."""
+    """Whether phase 1 was run and the sites reported what it found."""
     return bool(model.local_counts)
 
 

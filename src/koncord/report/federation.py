@@ -36,9 +36,9 @@ NOT_COUNTED = "Sites did not count their own components: this method does withou
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteRow:
     name: str
-    rows: int  # as it told them; 0 of one that told none
+    rows: int  # as it reported them; 0 of one that reported none
     local_k: int | None  # None where phase 1 was not run
-    held: tuple[int, ...]  # clusters that it told rows of
+    held: tuple[int, ...]  # clusters in which it reported rows
     is_silent: bool  # it has fewer rows than it reports at least
 
     @property

@@ -621,7 +621,7 @@ def settings(model: GlobalModel, record: RunRecord) -> View:
         "seconds": record.seconds,
         "seed": model.seed,
         "estimator": model.settings.get("estimator", record.estimator),
-        "left_out": left_out(model),
+        "left_out": where_left_out(model),
         "aggregator": model.settings.get("aggregator", record.aggregator),
         "scaled": scaled if record.is_standardized else "no, columns in their own units",
         "options": [(name, setting(value)) for name, value in record.options.items()],
@@ -632,7 +632,7 @@ def settings(model: GlobalModel, record: RunRecord) -> View:
     }
 
 
-def left_out(model: GlobalModel) -> str:
+def where_left_out(model: GlobalModel) -> str:
     """Where phase 1 was left out, if it was."""
     if not has_local_counts(model):
         return " left out: the method does without"

@@ -17,14 +17,14 @@ FILLED = {
 def about_preparation(model: GlobalModel) -> list[str]:
     """Logarithms, fences, gaps, categories and other units, as far as there were any."""
     found = model.session.preparation
-    told = [
+    said = [
         about_logs(found.logged),
         about_fence(found.fenced),
         *about_gaps(found.gaps),
         about_categories(found.categories),
         *map(about_unit, found.units),
     ]
-    return [*found.notes, *filter(None, told)]
+    return [*found.notes, *filter(None, said)]
 
 
 def about_logs(logged: Sequence[str]) -> str | None:

@@ -236,7 +236,7 @@ def run_federation(
     sites = tuple(sorted(prepared))
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)
     counts = np.array([holdings[site].counts if site in holdings else nothing for site in sites])
-    told = agreed.replies
+    sent = agreed.replies
     return GlobalModel(
         centers=outcome.centers,
         weights=shares_of_counts(counts.sum(axis=0)),
@@ -260,14 +260,14 @@ def run_federation(
             exchanges=link.n_exchanges,
             missing=tuple(link.absences),
             silhouettes=cluster_silhouettes(holdings),
-            one_row_sites=tuple(sorted(site for site, m in told.items() if m.count == 1 and m.epsilon is None)),
+            one_row_sites=tuple(sorted(site for site, m in sent.items() if m.count == 1 and m.epsilon is None)),
             min_report=min_report,
             is_covered=aggregator.sums_over_cells,
-            silent=tuple(sorted(site for site, m in told.items() if not m.count)),
-            withheld=withheld_rows(told, holdings),
+            silent=tuple(sorted(site for site, m in sent.items() if not m.count)),
+            withheld=withheld_rows(sent, holdings),
             support=support_of(outcome, holdings),
             min_support=min_support,
-            privacy=promises(told),
+            privacy=promises(sent),
             left_out_columns=agreed.left_out,
             preparation=agreed.prepared,
             counted_by="rows" if asks_holdings is None else "components",
@@ -329,15 +329,15 @@ def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> tupl
     return tuple(support.tolist())
 
 
-def withheld_rows(told: Mapping[str, Any], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
-    """Rows that a site counted at the beginning and told no cluster of, by site; those without are left out."""
-    rows = {site: told[site].count - int(holdings[site].counts.sum()) for site in holdings}
+def withheld_rows(sent: Mapping[str, Any], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
+    """Rows that a site counted at the beginning and reported in no cluster, by site; sites without any are left out."""
+    rows = {site: sent[site].count - int(holdings[site].counts.sum()) for site in holdings}
     return {site: n for site, n in rows.items() if n}
 
 
 def promises(replies: Mapping[str, Any]) -> dict[str, Promise]:
     """The privacy budget of each site that has one."""
-    budgets = {site: told.budget for site, told in sorted(replies.items()) if told.epsilon is not None}
+    budgets = {site: sent.budget for site, sent in sorted(replies.items()) if sent.epsilon is not None}
     return {site: from_json(Promise, budget) for site, budget in budgets.items()}
 
 

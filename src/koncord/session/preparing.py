@@ -12,7 +12,7 @@ import numpy as np
 
 from koncord._progress import part
 from koncord.errors import ColumnsDiffer, KoncordError
-from koncord.model.facts import Gaps, Prepared
+from koncord.model.facts import Gaps, PreparedColumns
 from koncord.prepare.columns import Columns
 from koncord.prepare.plan import Plan, plain_plan
 from koncord.prepare.planning import Draft, draft_plan, final_plan
@@ -36,7 +36,7 @@ class Opened:
 
     plan: Plan
     replies: Mapping[str, setup.Moments | setup.Sketch]  # by site; those of a site that was away come later
-    prepared: Prepared = field(default_factory=Prepared)  # for readers
+    prepared: PreparedColumns = field(default_factory=PreparedColumns)  # for readers
 
     @property
     def left_out(self) -> dict[str, tuple[str, ...]]:
@@ -88,7 +88,7 @@ def opened_again(roster: Roster, agreement: Agreement) -> Opened:
     roster.require(unpack(agreement.measure, (setup.Measure,))[0])
     roster.open()
     plan = unpack(agreement.prepare, (setup.Prepare,))[0].plan()
-    return Opened(plan=plan, replies=sketches, prepared=Prepared(logged=logged_in(plan)))
+    return Opened(plan=plan, replies=sketches, prepared=PreparedColumns(logged=logged_in(plan)))
 
 
 def logged_in(plan: Plan) -> tuple[str, ...]:
@@ -101,19 +101,19 @@ def by_moments(roster: Roster, *, standardize: bool, common: bool, notes: tuple[
     roster.open()
     columns = setup.agreed_columns(moments, common=common)
     means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
-    return Opened(plan=plain_plan(columns, means, scales), replies=moments, prepared=Prepared(notes=notes))
+    return Opened(plan=plain_plan(columns, means, scales), replies=moments, prepared=PreparedColumns(notes=notes))
 
 
 def by_sketches(roster: Roster, sketches: Mapping[str, setup.Sketch], asked: Preparation, *, common: bool) -> Opened:
     """A plan from the distribution of every column over all sites, and from sums of the shaped values."""
     inputs = setup.agreed_columns(sketches, common=common)
     numbers, categories = by_kind(sketches, inputs)
-    told = {site: sketch.described() for site, sketch in sketches.items()}
-    if not any(each.count for each in told.values()):
+    said = {site: sketch.described() for site, sketch in sketches.items()}
+    if not any(each.count for each in said.values()):
         raise KoncordError(
             f"Every site has fewer rows than it reports at least, so there is nothing to scale by. {LOWER_FLOOR}"
         )
-    draft = draft_plan(told, numbers, categories, asked)
+    draft = draft_plan(said, numbers, categories, asked)
     if not draft.plan.columns:
         raise KoncordError(
             f"No column of numbers is left: in {', '.join(draft.too_gappy)} more than half of the values are missing."
@@ -124,24 +124,24 @@ def by_sketches(roster: Roster, sketches: Mapping[str, setup.Sketch], asked: Pre
     found = {site: reply.measures() for site, reply in measured.items()}
     plan = final_plan(draft, found, asked)
     fenced = np.sum([each.fenced for each in found.values()], axis=0)
-    prepared = Prepared(
+    prepared = PreparedColumns(
         logged=logged_in(plan),
         fenced={name: int(n) for name, n in zip(plan.columns, fenced, strict=True) if n},
-        gaps=gaps_of(draft, told, plan),
+        gaps=gaps_of(draft, said, plan),
         categories={
             name: dict(zip(levels, shares.tolist(), strict=True))
             for name, levels, shares in zip(plan.categories, plan.levels, plan.shares, strict=True)
         },
-        units=tuple(other_units(told, plan.columns)),
+        units=tuple(other_units(said, plan.columns)),
     )
     return Opened(plan=plan, replies=sketches, prepared=prepared)
 
 
-def gaps_of(draft: Draft, told: Mapping[str, Columns], plan: Plan) -> Gaps:
+def gaps_of(draft: Draft, said: Mapping[str, Columns], plan: Plan) -> Gaps:
     """What was done about missing values: how many of which columns, how, and which columns are not used for them."""
     if not draft.has_gaps and not draft.too_gappy:
         return Gaps()
-    missing = {name: sum(each.count - each.available[name] for each in told.values()) for name in plan.inputs}
+    missing = {name: sum(each.count - each.available[name] for each in said.values()) for name in plan.inputs}
     how = plan.missing if plan.missing != "gaussian" or plan.covariances is not None else "mean"
     return Gaps(how=how, missing={name: n for name, n in missing.items() if n}, unused=draft.too_gappy)
 

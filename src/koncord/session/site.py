@@ -234,7 +234,7 @@ class Site:
         return self.estimate
 
     def resume_measured(self, measured: setup.Measure) -> None:
-        """Go on as if this site had just told what its shaped values sum to."""
+        """Go on as if this site had just sent what its shaped values sum to."""
         self.measured = measured
 
     def _estimated(self, X: FloatArray, seed: int) -> LocalEstimate:
@@ -285,13 +285,13 @@ class Site:
         """
         if self.measured is None:
             order = setup.order_of(self.columns, message.columns)
-            told = setup.describe(self.answered[:, order], message.columns, self.min_report)
-            means, deviations, is_told = told.means, np.sqrt(told.scatters), bool(told.count)
+            sent = setup.describe(self.answered[:, order], message.columns, self.min_report)
+            means, deviations, is_reported = sent.means, np.sqrt(sent.scatters), bool(sent.count)
         else:
             sums = self._measures(self.measured)
             means = self.measured.means + self.measured.scales * sums.means
-            deviations, is_told = self.measured.scales * np.sqrt(sums.scatters), bool(sums.counts.any())
-        if is_told:
+            deviations, is_reported = self.measured.scales * np.sqrt(sums.scatters), bool(sums.counts.any())
+        if is_reported:
             with np.errstate(over="ignore"):
                 farthest = (np.abs(means - message.means) + deviations) / message.scales
             if not farthest.max() <= LARGEST_VALUE:

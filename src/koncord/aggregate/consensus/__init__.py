@@ -384,11 +384,11 @@ class Consensus(Aggregator):
             if not at:
                 down |= {client: Report(min_report=self.micro_rows) for client in clients if client not in described}
             replies = yield down
-            told = [up for up in replies.values() if isinstance(up, CellSums)]
+            sent = [up for up in replies.values() if isinstance(up, CellSums)]
             reports |= {client: up for client, up in replies.items() if isinstance(up, MicroClusters)}
-            if not told:
+            if not sent:
                 raise KoncordError("No site with a privacy budget answered; run again when they are there.")
-            found_sums = commoncells.summed(told, search.ball)
+            found_sums = commoncells.summed(sent, search.ball)
             noises.append(found_sums.sum_noise)
             try:
                 centers = passes.send(found_sums)

@@ -83,7 +83,7 @@ class CellSums:
 def private_cells(client: PrivateClient, down: CommonCells, rng: np.random.Generator) -> CellSums:
     """Noisy sums by cell; nothing of a table below the floor, as far as noise lets the client know."""
     k, d = down.centers.shape
-    if not client.is_told:
+    if not client.is_reported:
         return CellSums(counts=np.zeros(k), sums=np.zeros((k, d)), squares=np.zeros(k), noise=0.0)
     found = client.mechanism.cells(down.centers, down.ball, LAST_CELLS if down.is_last else CELLS)
     return CellSums(counts=found.counts, sums=found.sums, squares=found.squares[:, 0], noise=found.sum_noise)
@@ -103,18 +103,18 @@ class Search:
 
     @classmethod
     def of(cls, described: Mapping[str, Described], plan: Plan) -> "Search":
-        """From what the clients told of their rows; `KoncordError` if that is nothing."""
-        told = [each for each in described.values() if each.count]
-        if not told:
+        """From what the clients sent of their rows; `KoncordError` if that is nothing."""
+        sent = [each for each in described.values() if each.count]
+        if not sent:
             raise KoncordError(f"No site with a privacy budget has rows enough to tell of them. {LOWER_FLOOR}")
-        counts = np.array([each.count for each in told], dtype=float)
-        n_rows, d = counts.sum(), len(told[0].means)
-        center = counts @ np.array([each.means for each in told]) / n_rows
-        squares = [each.variances + (each.means - center) ** 2 for each in told]
+        counts = np.array([each.count for each in sent], dtype=float)
+        n_rows, d = counts.sum(), len(sent[0].means)
+        center = counts @ np.array([each.means for each in sent]) / n_rows
+        squares = [each.variances + (each.means - center) ** 2 for each in sent]
         variances = np.maximum(counts @ np.array(squares) / n_rows, 0.0)
         variances = np.maximum(variances, LEAST_SPREAD * max(variances.mean(), np.finfo(float).tiny))
         share = plan.cost_shares()[LAST_CELLS]
-        noise = sqrt(sum(sum_noise(share * rho_of(each.epsilon, each.delta), d) ** 2 for each in told))
+        noise = sqrt(sum(sum_noise(share * rho_of(each.epsilon, each.delta), d) ** 2 for each in sent))
         return cls(
             ball=Ball(center=center, radius=REACH * float(np.sqrt(variances.sum()))),
             deviations=np.sqrt(variances),
@@ -128,13 +128,13 @@ class Search:
         return look_for_cells(centers, self.ball, N_PASSES, min_report, rng)
 
 
-def summed(told: Sequence[CellSums], ball: Ball) -> NoisySums:
+def summed(sent: Sequence[CellSums], ball: Ball) -> NoisySums:
     """The sums over all clients, and the noise of these."""
-    noise = sqrt(sum(each.noise**2 for each in told))
+    noise = sqrt(sum(each.noise**2 for each in sent))
     return noisy_sums(
-        np.sum([each.counts for each in told], axis=0),
-        np.sum([each.sums for each in told], axis=0),
-        np.sum([each.squares for each in told], axis=0),
+        np.sum([each.counts for each in sent], axis=0),
+        np.sum([each.sums for each in sent], axis=0),
+        np.sum([each.squares for each in sent], axis=0),
         noise,
         ball,
     )
