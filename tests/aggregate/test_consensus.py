@@ -804,7 +804,7 @@ def test_drawn_rows_have_the_moments_of_their_micro_clusters():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(400, 3)) @ [[2, 0, 0], [1, 1, 0], [0, 0.5, 1]]
     parts = parts_of([micro_clusters_of(X, 20)], np.ones(3))
-    rows = drawn_rows(parts, rng)
+    rows = drawn_rows(parts, rng, 24_000)
     means = rows.X.reshape(len(parts.counts), -1, 3).mean(axis=1)
     np.testing.assert_allclose(means, parts.means, atol=1e-9)
     assert rows.weights.sum() == pytest.approx(400)

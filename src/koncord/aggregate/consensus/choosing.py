@@ -15,9 +15,10 @@ clusterings almost as separated as the best one, the one that exceeds the null m
 statistic of Tibshirani, Walther and Hastie, 2001) is the second answer. Clusters that run into each other are found by
 this one only.
 
-The first answer is taken where its clusters are certain; else the second one, where it is finer and as good, or coarser
-and better separated or likelier as a mixture of Gaussians (the Bayesian information criterion). Certain clusters are
-cut into a few pieces only where the mixture is likelier for it, too. With neither answer there is one cluster.
+The first answer is taken where its clusters are certain; else fewer clusters that are, among clusterings as separated
+as any; else the second one, where it is finer and as good, or coarser and better separated or likelier as a mixture of
+Gaussians (the Bayesian information criterion). Certain clusters are cut into a few pieces only where the mixture is
+likelier for it, too. With neither answer there is one cluster.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

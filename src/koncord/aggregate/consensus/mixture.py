@@ -30,8 +30,9 @@ COMMON_SHARE = 0.05
 MOST_STEPS, TOLERANCE = 30, 1e-4
 # Steps of a fit that is only compared with another one.
 INFORMATION_STEPS = 15
-# Rows drawn from a micro-cluster at least and at most, an even number; and from all of them, where that allows it.
-DRAWN_ROWS_EACH, DRAWN_ROWS = (4, 32), 24_000
+# Rows drawn from a micro-cluster at least and at most, an even number; from all of them, where that allows it; and the
+# same times the number of clusters.
+DRAWN_ROWS_EACH, DRAWN_ROWS, DRAWN_DENSITIES = (4, 32), 24_000, 1_000_000
 # Steps of the fit to drawn rows; and how many times more than of real rows clusters lean on the common covariance.
 DRAWN_STEPS, DRAWN_PRIOR = 12, 5
 # Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
@@ -62,7 +63,7 @@ def fit_gaussians(parts: Parts, labels: IntArray, rng: np.random.Generator) -> t
     chosen = np.eye(int(labels.max()) + 1)[labels]
     if told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
         return maximised(parts, chosen), chosen
-    rows = drawn_rows(parts, rng)
+    rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // chosen.shape[1]))
     fits = [fit_to_rows(rows, shares, parts.variance) for shares in (chosen, fit_to_means(parts, chosen))]
     best = max(fits, key=lambda fit: fit.likelihood)
     shares = best.shares.reshape(len(labels), -1, best.shares.shape[1]).mean(axis=1)
@@ -120,10 +121,10 @@ class RowFit(NamedTuple):
     likelihood: float  # mean log density of a row
 
 
-def drawn_rows(parts: Parts, rng: np.random.Generator) -> Rows:
-    """Rows with the mean of their micro-cluster and, on average, its covariance: each with its mirror image."""
+def drawn_rows(parts: Parts, rng: np.random.Generator, n_rows: int) -> Rows:
+    """About `n_rows` with the mean of their micro-cluster and, on average, its covariance; each has a mirror image."""
     n, q = parts.means.shape
-    n_each = 2 * int(np.clip(DRAWN_ROWS // n, *DRAWN_ROWS_EACH) // 2)
+    n_each = 2 * int(np.clip(n_rows // n, *DRAWN_ROWS_EACH) // 2)
     half = rng.standard_normal((n, n_each // 2, q))
     normal = np.concatenate([half, -half], axis=1)
     normal /= np.sqrt((normal**2).mean(axis=1, keepdims=True))
