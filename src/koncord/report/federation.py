@@ -40,7 +40,7 @@ class SiteRow:
 
     @property
     def local_k_told(self) -> str:
-        return NOT_TOLD if self.is_silent else str(self.local_k)
+        return NOT_TOLD if self.is_silent or not self.local_k else str(self.local_k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

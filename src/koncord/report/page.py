@@ -130,12 +130,12 @@ def figures(model: GlobalModel, record: RunRecord) -> list[tuple[str, str, str]]
 
 def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
     """Smallest and largest local count, and where they come from."""
-    told = sorted(row.local_k for row in site_rows(model) if not row.is_silent)
+    told = sorted(row.local_k for row in site_rows(model) if row.local_k)
     how = "found at each site on its own"
     if is_all_private(model):
-        how = "cells that stand out from the noise at each site"
+        how = "left out for a privacy budget"
     elif is_partly_private(model):
-        how = "found at each site; with a privacy budget, cells that stand out from the noise"
+        how = "found at each site; left out where there is a privacy budget"
     return span(told) if told else NOT_TOLD, how
 
 
@@ -414,7 +414,7 @@ def sizes(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
 
 def local_counts(model: GlobalModel, record: RunRecord) -> View:
     rows = site_rows(model)
-    largest = max(row.local_k for row in rows)
+    largest = max([1, *(row.local_k for row in rows)])
     known = {} if record.truth is None else record.truth.local_counts
     table = TableView(
         caption="Local k of each site, and how many global clusters it holds",
@@ -635,9 +635,9 @@ def timings(model: GlobalModel, record: RunRecord) -> TableView:
     """Seconds the sites took, one after the other, by the kind of their answer."""
     prepared = "Prepared is phase 1"
     if is_all_private(model):
-        prepared = "Prepared is the search for cells that stand out from the noise"
+        prepared = "Prepared takes the agreed scale"
     elif is_partly_private(model):
-        prepared += ", or with a privacy budget the search for cells that stand out from the noise"
+        prepared += ", or with a privacy budget takes the agreed scale"
     seconds: dict[str, list[float]] = {}
     for departed in record.departures:
         seconds.setdefault(departed.message, []).append(departed.seconds)
