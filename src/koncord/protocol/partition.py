@@ -61,13 +61,18 @@ class Rows:
 def rows_of(X: FloatArray, least: int) -> Rows:
     """Rows of a table (n, n_features) as answers see them; `least` is the floor."""
     pairs = pairs_of(X)
-    return coded_rows(X, moved_of(X, least, pairs), pairs)
+    magnitudes = is_magnitude(X, pairs)
+    return coded_rows(X, moved_of(X, least, pairs, magnitudes), pairs, magnitudes)
 
 
-def moved_of(X: FloatArray, least: int, pairs: FloatArray) -> FloatArray:
-    """X with the rows moved that dominate a column; a gap (NaN) counts as the median of its column."""
+def moved_of(X: FloatArray, least: int, pairs: FloatArray, magnitudes: BoolArray | None = None) -> FloatArray:
+    """X with the rows moved that dominate a column; a gap (NaN) counts as the median of its column.
+
+    `magnitudes` are those of X, if they are known.
+    """
     X = gaps_filled(X)
-    return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=is_magnitude(X, pairs))
+    found = is_magnitude(X, pairs) if magnitudes is None else magnitudes
+    return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=found)
 
 
 def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
@@ -77,13 +82,13 @@ def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
     return magnitudes
 
 
-def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
+def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray, magnitudes: BoolArray | None = None) -> Rows:
     """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
     two_valued = np.flatnonzero(~np.isnan(pairs[0]))
     deviations = moved.std(axis=0)
     return Rows(
         X=moved,
-        is_shared=~is_magnitude(X, pairs),
+        is_shared=~(is_magnitude(X, pairs) if magnitudes is None else magnitudes),
         two_valued=two_valued,
         has_rarer=X[:, two_valued] == pairs[1, two_valued],
         values=pairs[:, two_valued],

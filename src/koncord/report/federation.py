@@ -51,7 +51,7 @@ class SiteRow:
 
     @property
     def local_k_told(self) -> str:
-        return NOT_REPORTED if self.is_silent or self.local_k is None else str(self.local_k)
+        return NOT_REPORTED if self.is_silent or not self.local_k else str(self.local_k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,12 +134,12 @@ def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
     """Smallest and largest local count, and where they come from."""
     if not has_local_counts(model):
         return "not counted", "this method does without; --local-counts"
-    reported = sorted(row.local_k for row in site_rows(model) if row.local_k is not None and not row.is_silent)
+    reported = sorted(row.local_k for row in site_rows(model) if row.local_k)
     how = "found at each site on its own"
     if is_all_private(model):
-        how = "cells that stand out from the noise at each site"
+        how = "left out for a privacy budget"
     elif is_partly_private(model):
-        how = "found at each site; with a privacy budget, cells that stand out from the noise"
+        how = "found at each site; left out where there is a privacy budget"
     return number_range(reported) if reported else NOT_REPORTED, how
 
 
@@ -423,7 +423,7 @@ def sizes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
 def local_counts(model: GlobalModel, record: RunRecord) -> View:
     rows = site_rows(model)
     is_counted = has_local_counts(model)
-    largest = max(row.local_k or 0 for row in rows)
+    largest = max([1, *(row.local_k or 0 for row in rows)])
     known = {} if record.truth is None else record.truth.local_counts
     table = TableView(
         caption="Local k of each site, and how many global clusters it holds"
@@ -659,9 +659,9 @@ def timings(model: GlobalModel, record: RunRecord) -> TableView:
     """Seconds the sites took, one after the other, by the kind of their answer."""
     prepared = "Prepared is phase 1" if has_local_counts(model) else "Prepared is the change of scale"
     if is_all_private(model):
-        prepared = "Prepared is the search for cells that stand out from the noise"
+        prepared = "Prepared takes the agreed scale"
     elif is_partly_private(model):
-        prepared += ", or with a privacy budget the search for cells that stand out from the noise"
+        prepared += ", or with a privacy budget takes the agreed scale"
     seconds: dict[str, list[float]] = {}
     for departed in record.departures:
         seconds.setdefault(departed.message, []).append(departed.seconds)
