@@ -73,7 +73,7 @@ class Malicious:
         self.exchange += 1
         packed = []
         for message in messages:
-            is_setup = isinstance(message, setup.Describe | setup.Prepare)
+            is_setup = isinstance(message, setup.OPENINGS)
             self.round_ += not is_setup
             packed.append(pack(message, round_=0 if is_setup else self.round_))
         self.n_asked += len(messages)

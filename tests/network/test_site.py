@@ -33,6 +33,7 @@ from koncord.network.sitefolder import (
     table_digest,
     told_seconds,
 )
+from koncord.prepare.settings import Preparation
 from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
 from koncord.protocol.ledger import read_ledger
@@ -117,6 +118,65 @@ def test_sites_on_disk_give_the_model_of_sites_in_memory(name, tmp_path):
         left = read_ledger(tmp_path / site / f"{site}.ledger.jsonl")
         assert [entry.message for entry in left][:2] == ["setup.Moments", "setup.Prepared"]
         assert left[-1].message == "setup.Holdings"
+
+
+RAW_COLUMNS = ("age", "cost", "ward")
+WARDS = ("a", "b")
+
+
+def raw_table(name):
+    """Rows with gaps, a skewed column, a wrong reading and a category."""
+    rng = np.random.default_rng(NAMES.index(name))
+    group = np.repeat([0, 1], 150)
+    X = np.column_stack([rng.normal(9 * group, 1), np.exp(rng.normal(4 * group, 0.8)), rng.integers(0, 2, 300)])
+    X[rng.random(300) < 0.1, 0] = np.nan
+    X[rng.random(300) < 0.1, 2] = np.nan
+    X[5, 1] = 1e7
+    return X
+
+
+@pytest.mark.parametrize("missing", ["neighbors", "gaussian", "mean"])
+def test_raw_tables_on_disk_give_the_model_of_raw_tables_in_memory(missing, tmp_path):
+    policy, levels = SitePolicy(min_report=20), {"ward": WARDS}
+    aggregator, estimator = koncord.Consensus(), estimator_named(**ESTIMATOR)
+    for site in NAMES:
+        SiteFolder.create(tmp_path / site, invitation(site), raw_table(site), RAW_COLUMNS, policy, levels=levels)
+    sites = [
+        Site(
+            site,
+            raw_table(site),
+            RAW_COLUMNS,
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels=levels,
+        )
+        for site in NAMES
+    ]
+    ours, theirs = (
+        run_federation(
+            link,
+            aggregator,
+            seed=1,
+            standardize=True,
+            settings={},
+            preparation=Preparation(missing=missing, logged=("cost",)),
+        )
+        for link in (OnDisk(tmp_path, aggregator), InProcess(sites))
+    )
+    assert ours.info["missing"] == []
+    assert ours.plan == theirs.plan
+    assert ours.plan.is_logged.tolist() == [False, True]
+    assert ours.session.preparation.gaps.missing.keys() == {"age", "ward"}
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    np.testing.assert_array_equal(ours.holdings, theirs.holdings)
+    for site in NAMES:
+        run = tmp_path / site / "runs" / "run-1"
+        labels = [int(line.split(",")[1]) for line in (run / "labels.csv").read_text().splitlines()[1:]]
+        kept = GlobalModel.load(run / "model.koncord")
+        assert kept.plan == ours.plan
+        rows = kept.plan.apply(raw_table(site), RAW_COLUMNS, levels, centers=kept.centers)
+        np.testing.assert_array_equal(kept.assign(rows), labels)
 
 
 @pytest.mark.parametrize("privacy", [None, Budget(epsilon=8.0, delta=1e-6, bound=30.0)])

@@ -7,7 +7,7 @@ import pytest
 
 from koncord.prepare.columns import describe_columns, level_counts, measure
 from koncord.prepare.plan import as_covariance, conditional_means, nearest_center_fill, neighbor_means
-from koncord.prepare.planning import draft_plan, final_plan, octile_skewness
+from koncord.prepare.planning import draft_plan, final_plan, skewness
 from koncord.prepare.settings import Preparation
 
 
@@ -51,6 +51,16 @@ def test_skewed_positive_columns_are_logged_and_others_are_not():
         plan_of(tables, tuple("abcd"), Preparation(logged=("e",)))
 
 
+def test_a_tenth_of_the_rows_far_below_does_not_hide_that_a_column_is_skewed():
+    rng = np.random.default_rng(0)
+    tables = []
+    for _ in range(3):
+        Z = 0.8 * rng.normal(size=(1000, 1))
+        Z[:105] -= 5  # the lower decile of the logarithms lies among these
+        tables.append(np.exp(Z))
+    assert plan_of(tables, ("a",)).is_logged.tolist() == [True]
+
+
 def test_wrong_readings_are_fenced_and_clusters_are_not():
     rng = np.random.default_rng(0)
     tables = []
@@ -74,10 +84,10 @@ def test_small_sites_hide_too_much_for_a_logarithm():
     assert plan.low is not None
 
 
-def test_octile_skewness_is_that_of_three_numbers():
-    assert octile_skewness(-1, 0, 1) == 0
-    assert octile_skewness(0, 1, 11) == pytest.approx(9 / 11)
-    assert octile_skewness(2, 2, 2) == 0
+def test_skewness_is_that_of_three_numbers():
+    assert skewness(-1, 0, 1) == 0
+    assert skewness(0, 1, 11) == pytest.approx(9 / 11)
+    assert skewness(2, 2, 2) == 0
 
 
 def test_a_gap_is_what_a_regression_on_the_rest_of_its_row_expects():

@@ -102,3 +102,11 @@ def test_gaps_beside_a_budget_are_refused_in_a_sentence():
     X[3, 1] = np.nan
     with pytest.raises(ValueError, match="missing values, which a privacy budget does not cover"):
         site(X, budget=Budget(epsilon=1, delta=1e-6, bound=5))
+
+
+def test_rows_that_dominate_a_column_but_not_its_logarithm_stay_where_they_are():
+    X = np.exp(3 * table())
+    asked = site(X)
+    assert not np.allclose(asked.answered, X)  # on the scale of the table some rows make up most of a column
+    ask(asked, replace(MEASURE, logged=np.ones(2, dtype=np.int64), low=np.full(2, -50.0), high=np.full(2, 50.0)))
+    np.testing.assert_allclose(asked.answered, X, rtol=1e-9)

@@ -173,7 +173,7 @@ class SiteFolder:
         if kept is None or not kept.is_answered:
             return len(X), Change()
         self._check_columns(kept)
-        version, change = next_version(kept.now(), X, self.policy.min_report)
+        version, change = next_version(kept.now(self.policy.min_report), X, self.policy.min_report)
         return len(version.X), change
 
     def keep_version(self, X: FloatArray) -> None:
@@ -185,7 +185,7 @@ class SiteFolder:
             keep_version(self.folder, first_version(X, least), self.columns, is_answered=False)
             return
         self._check_columns(kept)
-        version, change = next_version(kept.now(), X, least)
+        version, change = next_version(kept.now(least), X, least)
         if change.n_added > change.n_waiting or change.n_removed > change.n_stale:
             keep_version(self.folder, version, self.columns, is_answered=True)
 

@@ -63,11 +63,11 @@ def level_counts(codes: FloatArray, levels: Sequence[str], floor: int) -> dict[s
     return {level: n for level, n in zip(levels, counts.tolist(), strict=True) if n}
 
 
-def measure(X: FloatArray, draft: Plan, floor: int, *, paired: bool = False) -> Measures:
+def measure(X: FloatArray, draft: Plan, floor: int, *, paired: bool = False, raw: FloatArray | None = None) -> Measures:
     """Sums over the shaped columns of numbers of X (n, n_columns), which are those of the draft, in its order.
 
     With `paired`, also sums of products over the rows that have both of two columns. No other sum is sent over these
-    rows, so that nothing follows from a difference.
+    rows, so that nothing follows from a difference. `raw` are the values before any were moved, if some were.
     """
     shaped = draft.shaped(X)
     Z = (shaped - draft.means) / draft.scales
@@ -77,7 +77,7 @@ def measure(X: FloatArray, draft: Plan, floor: int, *, paired: bool = False) -> 
     filled = np.where(is_there, Z, 0.0)
     means = filled.sum(axis=0) / np.maximum(exact, 1)
     scatters = np.where(is_there, (filled - means) ** 2, 0.0).sum(axis=0)
-    moved = is_there & (shaped != draft.unfenced(X))
+    moved = draft.is_fenced(X if raw is None else raw)
     products = pairs = None
     if paired:
         both = (is_there.T.astype(float) @ is_there).astype(np.int64)

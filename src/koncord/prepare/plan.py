@@ -123,6 +123,20 @@ class Plan:
         )
         return shaped
 
+    def unshaped(self, shaped: FloatArray) -> FloatArray:
+        """Shaped columns of numbers (n, n_columns) in the units of the table."""
+        if not self.is_logged.any():
+            return shaped
+        values = shaped.copy()
+        values[:, self.is_logged] = np.exp(shaped[:, self.is_logged])
+        return values
+
+    def is_fenced(self, values: FloatArray) -> BoolArray:
+        """Values (n, n_columns) of columns of numbers that the fence moves."""
+        unfenced = self.unfenced(values)
+        fenced: BoolArray = ~np.isnan(unfenced) & (self.shaped(values) != unfenced)
+        return fenced
+
     def scaled(self, values: FloatArray) -> FloatArray:
         """Columns of numbers on the common scale, NaN where a value is missing."""
         with np.errstate(over="ignore", invalid="ignore"):

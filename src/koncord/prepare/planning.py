@@ -20,6 +20,7 @@ DECILE = 0.1  # larger ends of a sketch hide what the rule reads
 # the outermost block of any site: what holds more rows than the end of a sketch is a cluster, not a wrong reading.
 FENCE, MARGIN = 8.0, 3.0
 IQR_OF_NORMAL = 1.349
+Quantiles = tuple[float, float, float]  # one below the median, the median, one above
 MOST_MISSING = 0.5  # share of a column's rows, over all sites or at one of them, beyond which it is not used
 PLAN_ROUNDING = 16 * float(np.finfo(float).eps)
 MOST_CATEGORY_LEVELS = 100  # of one category: more would be names
@@ -101,7 +102,7 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
     low, q10, q25, median, q75, q90 = column.quantiles(LOW, 0.1, 0.25, 0.5, 0.75, 0.9)
     bottom, top = column.values[0], column.values[-1]
     by_rule = asked.standardize and asked.log and column.end_share <= DECILE
-    is_logged = is_asked or (by_rule and wants_log(low, q10, median, q90))
+    is_logged = is_asked or (by_rule and wants_log(low, (q10, median, q90), (q25, median, q75)))
     least = max(low * RAISED, 0.0) if is_logged else 0.0
     if is_logged:
         tiny = least or float(np.finfo(float).tiny)
@@ -120,17 +121,23 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
     )
 
 
-def wants_log(low: float, q10: float, median: float, q90: float) -> bool:
-    """Whether a column is positive, skewed, and at most half as skewed as a logarithm."""
-    if not low > 0:
+def wants_log(low: float, deciles: Quantiles, quartiles: Quantiles) -> bool:
+    """Whether a column is positive, skewed, and at most half as skewed as a logarithm, by deciles or by quartiles.
+
+    A cluster far below the others that holds a tenth of the rows moves the lower decile of the logarithms, but not
+    their quartiles.
+    """
+    if not low > 0 or not skewness(*deciles) > SKEWED:
         return False
-    skew = octile_skewness(q10, median, q90)
-    return skew > SKEWED and abs(octile_skewness(*np.log([q10, median, q90]))) < HALVED * skew
+    return any(
+        skewness(*own) > SKEWED and abs(skewness(*np.log(own))) < HALVED * skewness(*own)
+        for own in (deciles, quartiles)
+    )
 
 
-def octile_skewness(q10: float, median: float, q90: float) -> float:
-    """How much farther the upper decile lies from the median than the lower one, from -1 to 1."""
-    return (q90 + q10 - 2 * median) / (q90 - q10) if q90 > q10 else 0.0
+def skewness(below: float, median: float, above: float) -> float:
+    """How much farther the quantile above lies from the median than that below, from -1 to 1."""
+    return (above + below - 2 * median) / (above - below) if above > below else 0.0
 
 
 def agreed_levels(sent: Mapping[str, Columns], categories: Sequence[str]) -> dict[str, Any]:

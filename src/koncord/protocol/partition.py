@@ -9,6 +9,10 @@ stands for fewer rows than the floor. (How the rows fall into cells depends on t
 A cell also keeps the p % rule (`koncord.protocol.dominance`): rows that would make a dominated cell stay where they
 are. And of a column with two values a cell sends how many rows have the rarer one in multiples of three, as in
 controlled rounding: the cells that a cell is divided into send what it sent, divided among them.
+
+Dominance is judged where sums are taken: of a column that is logged, on the logarithms. The first question for sums
+says how columns are shaped (logarithm, fence), and the rows stay so for good: sums of values and sums of values behind
+another fence would differ by what lies between, which may be one row.
 """
 
 from collections.abc import Callable
@@ -17,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
+from koncord.prepare.plan import Plan
 from koncord.protocol.dominance import coded, is_dominated, safe_cuts
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -43,6 +48,7 @@ class Rows:
     """The rows of a site as its answers see them: no row dominates a column."""
 
     X: FloatArray  # (n_rows, n_features)
+    raw: FloatArray  # (n_rows, n_features) as they came, NaN where a value is missing
     is_shared: BoolArray  # (n_features,) columns whose values many rows share, which tell of no single row
     two_valued: IntArray  # columns with two values
     has_rarer: BoolArray  # (n_rows, n_two_valued)
@@ -62,17 +68,55 @@ def rows_of(X: FloatArray, least: int) -> Rows:
     """Rows of a table (n, n_features) as answers see them; `least` is the floor."""
     pairs = pairs_of(X)
     magnitudes = is_magnitude(X, pairs)
-    return coded_rows(X, moved_of(X, least, pairs, magnitudes), pairs, magnitudes)
+    return coded_rows(X, moved_of(X, least, pairs, magnitudes=magnitudes), pairs, magnitudes)
 
 
-def moved_of(X: FloatArray, least: int, pairs: FloatArray, magnitudes: BoolArray | None = None) -> FloatArray:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaping:
+    """How some columns of a table are shaped before they are summed: logarithm and fence of a plan."""
+
+    plan: Plan
+    at: IntArray  # places of the columns of the plan
+
+    def shaped(self, X: FloatArray) -> FloatArray:
+        """The table (n, n_features) behind logarithm and fence."""
+        return self._with(X, self.plan.shaped(X[:, self.at]))
+
+    def unshaped(self, X: FloatArray) -> FloatArray:
+        """A shaped table in its own units."""
+        return self._with(X, self.plan.unshaped(X[:, self.at]))
+
+    def _with(self, X: FloatArray, columns: FloatArray) -> FloatArray:
+        table = X.copy()
+        table[:, self.at] = columns
+        return table
+
+
+def moved_of(
+    X: FloatArray,
+    least: int,
+    pairs: FloatArray,
+    shaping: Shaping | None = None,
+    magnitudes: BoolArray | None = None,
+) -> FloatArray:
     """X with the rows moved that dominate a column; a gap (NaN) counts as the median of its column.
 
-    `magnitudes` are those of X, if they are known.
+    With a `shaping`, rows that dominate a shaped column, and values beyond its fence to there. `magnitudes` are those
+    of X, if they are known.
     """
-    X = gaps_filled(X)
-    found = is_magnitude(X, pairs) if magnitudes is None else magnitudes
-    return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=found)
+    values = gaps_filled(X)
+    has_pair = ~np.isnan(pairs[0])
+    found = is_magnitude(values, pairs) if magnitudes is None else magnitudes
+    shaped = values if shaping is None else shaping.shaped(values)
+    moved = coded(shaped, least, has_pair=has_pair, is_magnitude=found)
+    return np.where(has_pair, values, moved if shaping is None else shaping.unshaped(moved))
+
+
+def recoded(rows: Rows, least: int, shaping: Shaping) -> Rows:
+    """The same rows, moved where they dominate a shaped column."""
+    pairs = np.full((2, rows.raw.shape[1]), np.nan)
+    pairs[:, rows.two_valued] = rows.values
+    return coded_rows(rows.raw, moved_of(rows.raw, least, pairs, shaping), pairs)
 
 
 def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
@@ -88,6 +132,7 @@ def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray, magnitudes: 
     deviations = moved.std(axis=0)
     return Rows(
         X=moved,
+        raw=X,
         is_shared=~(is_magnitude(X, pairs) if magnitudes is None else magnitudes),
         two_valued=two_valued,
         has_rarer=X[:, two_valued] == pairs[1, two_valued],
@@ -229,16 +274,24 @@ class Store(Protocol):
     def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         """Keep what `change` makes of what is kept (None at first); kept when this returns, nobody between."""
 
+    def first_asked(self, asked: bytes) -> bytes:
+        """The first question for sums over these rows, which is kept from now on: this one if there was none."""
+
 
 class InMemory:
     """Cells kept as long as this object."""
 
     def __init__(self) -> None:
         self.cells: JointCells | None = None
+        self.asked = b""
 
     def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         self.cells = change(self.cells)
         return self.cells
+
+    def first_asked(self, asked: bytes) -> bytes:
+        self.asked = self.asked or asked
+        return self.asked
 
 
 class JointPartition:
@@ -252,12 +305,24 @@ class JointPartition:
         Rows that a cell has at least.
     store : Store, default None
         Where the cells are kept; None is in memory.
+    is_shaped : bool, default False
+        Whether the rows are shaped as the first question for sums said.
     """
 
-    def __init__(self, rows: Rows, least: int, store: Store | None = None) -> None:
+    def __init__(self, rows: Rows, least: int, store: Store | None = None, *, is_shaped: bool = False) -> None:
         self.rows = rows
+        self.is_shaped = is_shaped
         self.least = least
         self.store: Store = InMemory() if store is None else store
+
+    def shape(self, asked: bytes, shaping_of: Callable[[bytes], Shaping | None]) -> None:
+        """Shape the rows by the first question for sums: by this one if there was none before."""
+        if self.is_shaped:
+            return
+        shaping = shaping_of(self.store.first_asked(asked))
+        if shaping is not None:
+            self.rows = recoded(self.rows, self.least, shaping)
+        self.is_shaped = True
 
     def open(self) -> JointCells:
         """The cells as they are; from now on something was answered."""

@@ -19,7 +19,9 @@ from koncord.prepare.plan import Plan
 from koncord.prepare.settings import FILLS, Fill
 from koncord.prepare.sketch import ColumnSketch
 from koncord.protocol.floor import LOWER_FLOOR
+from koncord.protocol.partition import Shaping
 from koncord.protocol.schema import LARGEST, LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, Word, sent_by
+from koncord.protocol.wire import unpack
 from koncord.types import FloatArray, IntArray
 
 LARGEST_SEED = 2**128
@@ -381,16 +383,20 @@ def rounded(exact: Moments) -> Moments:
 
 
 def rounded_sketch(exact: Sketch) -> Sketch:
-    """A sketch in as many digits as a scale needs: block means to the hundredth of what half of the blocks span.
+    """A sketch in as many digits as a shape needs: block means to a tenth of what half of the blocks span.
 
-    The blocks of one column are no cells of the joint partition: with all digits, blocks and cells that nearly are the
-    same would tell by how few rows they differ.
+    Of a column whose blocks are all above 0 the small ones keep a digit of their own, which the rule for logarithms
+    reads. The blocks of one column are no cells of the joint partition: with all digits, blocks and cells that nearly
+    are the same would tell by how few rows they differ.
     """
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a block
         spans = np.diff(np.nanquantile(exact.blocks, (0.25, 0.75), axis=0), axis=0)[0] if len(exact.blocks) else 0.0
     has_span = np.nan_to_num(np.broadcast_to(spans, len(exact.columns))) > 0
     steps = np.where(has_span, 10.0 ** np.floor(np.log10(np.where(has_span, spans, 1.0)) - 1), 1.0)
+    is_above = ~(exact.blocks <= 0).any(axis=0) & ~np.isnan(exact.blocks)
+    own_digit = 10.0 ** np.floor(np.log10(np.where(is_above, exact.blocks, 1.0)))
+    steps = np.where(is_above, np.minimum(steps, own_digit), steps)
     return replace(exact, blocks=np.where(has_span, np.rint(exact.blocks / steps) * steps, exact.blocks))
 
 
@@ -459,9 +465,17 @@ def sketch_message(sent: Columns) -> Sketch:
     )
 
 
-def measured(X: FloatArray, columns: tuple[str, ...], asked: Measure, min_report: int = 1) -> Measured:
-    """Sums over the shaped columns of a table; zeros of one with fewer than `min_report` rows."""
-    found = measure(X[:, order_of(columns, asked.columns)], asked.plan(), min_report, paired=asked.paired)
+def measured(
+    X: FloatArray, columns: tuple[str, ...], asked: Measure, min_report: int = 1, raw: FloatArray | None = None
+) -> Measured:
+    """Sums over the shaped columns of a table; zeros of one with fewer than `min_report` rows.
+
+    `raw` is the table before values were moved, if some were.
+    """
+    order = order_of(columns, asked.columns)
+    found = measure(
+        X[:, order], asked.plan(), min_report, paired=asked.paired, raw=None if raw is None else raw[:, order]
+    )
     return Measured(
         counts=found.counts,
         means=found.means,
@@ -470,6 +484,14 @@ def measured(X: FloatArray, columns: tuple[str, ...], asked: Measure, min_report
         products=found.products,
         pairs=found.pairs,
     )
+
+
+def shaping_of(asked: bytes, columns: tuple[str, ...]) -> Shaping | None:
+    """How a question for sums, as it was sent, shapes the columns of a table; None where it does not."""
+    message = unpack(asked, (Measure, Describe))[0]
+    if isinstance(message, Describe):
+        return None
+    return Shaping(plan=message.plan(), at=order_of(columns, message.columns))
 
 
 # --- server steps ---

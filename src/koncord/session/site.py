@@ -19,7 +19,7 @@ from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
-from koncord.protocol.partition import JointCells, JointPartition, Rows, rows_of, two_valued_as_sent
+from koncord.protocol.partition import JointCells, JointPartition, Rows, Shaping, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
@@ -171,6 +171,7 @@ class Site:
     def _described(self) -> setup.Moments:
         if self.levels:
             raise MessageError(f"site {self.name!r} has categories, of which there are no means.")
+        self._shape(setup.Describe())
         exact = setup.describe(self._used(self._sent_table()), self.uses, self.min_report)
         return exact if self.partition is None else setup.rounded(exact)
 
@@ -184,13 +185,29 @@ class Site:
         if self.measured is not None and pack(self.measured) != pack(message):
             raise MessageError(f"site {self.name!r} was sent a second Measure that is not the first.")
         self._check_numbers(message.columns)
+        self._shape(message)
         reply = self._measures(message)
         self.measured = message
         return reply
 
     def _measures(self, message: setup.Measure) -> setup.Measured:
-        exact = setup.measured(self._sent_table(), self.columns, message, self.min_report)
-        return exact if self.partition is None else setup.rounded_measures(exact)
+        if self.partition is None:
+            return setup.measured(self.answered, self.columns, message, self.min_report)
+        table, raw = self._sent_table(), self.partition.rows.raw
+        least = smallest_positive(table[:, setup.order_of(self.columns, message.columns)])
+        own = replace(message, low=None, high=None, least=least)
+        exact = setup.measured(table, self.columns, own, self.min_report)
+        fenced = setup.measured(table, self.columns, message, self.min_report, raw).fenced
+        return setup.rounded_measures(replace(exact, fenced=fenced))
+
+    def _shape(self, message: setup.Measure | setup.Describe) -> None:
+        """Shape the rows as the first question for sums over them says, which this may be."""
+        if self.partition is not None:
+            self.partition.shape(pack(message), self._shaping)
+            self.answered = as_answered(self.partition.rows)
+
+    def _shaping(self, asked: bytes) -> Shaping | None:
+        return setup.shaping_of(asked, self.columns)
 
     def _sent_table(self, cells: JointCells | None = None) -> FloatArray:
         """The table that sums are sent of: two-valued columns have as many rarer values in a cell as are sent of it."""
@@ -215,7 +232,12 @@ class Site:
         return Grouped(labels=allowed, X=X)
 
     def _planned(self, message: setup.Prepare, table: FloatArray) -> FloatArray:
-        return message.plan().apply(table, self.columns, self.levels, floor=self.min_report)
+        """Rows of a table as the plan makes them; where they are shaped for good, not behind another fence."""
+        plan = message.plan()
+        if self.partition is not None:
+            least = smallest_positive(table[:, setup.order_of(self.columns, plan.columns)])
+            plan = replace(plan, low=None, high=None, least=least)
+        return plan.apply(table, self.columns, self.levels, floor=self.min_report)
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
         if self.prepared is None:
@@ -235,6 +257,7 @@ class Site:
 
     def resume_measured(self, measured: setup.Measure) -> None:
         """Go on as if this site had just sent what its shaped values sum to."""
+        self._shape(measured)
         self.measured = measured
 
     def _estimated(self, X: FloatArray, seed: int) -> LocalEstimate:
@@ -271,7 +294,9 @@ class Site:
         if self.partition is not None and self.measured is not None:
             shaped = self.partition.rows.X.copy()
             shaped[:, setup.order_of(self.columns, message.columns)] = X[:, : len(message.columns)]
-            self.partition.rows = replace(self.partition.rows, X=shaped)
+            deviations = shaped.std(axis=0)
+            scales = np.where(deviations > 0, deviations, 1.0)
+            self.partition.rows = replace(self.partition.rows, X=shaped, scales=scales)
         return X
 
     def _check_numbers(self, columns: tuple[str, ...]) -> None:
@@ -296,6 +321,12 @@ class Site:
                 farthest = (np.abs(means - message.means) + deviations) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
+
+
+def smallest_positive(X: FloatArray) -> FloatArray:
+    """The smallest value above 0 of each column (n_columns,); 0 where there is none."""
+    smallest = np.where(X > 0, X, np.inf).min(axis=0, initial=np.inf)
+    return np.where(np.isfinite(smallest), smallest, 0.0)
 
 
 def as_answered(rows: Rows) -> FloatArray:

@@ -4,7 +4,8 @@ Two runs over tables that differ by one row would tell that row. So the rows tha
 answers' rows until enough of them changed: rows that were added are answered about once they are as many as the floor,
 as a cell of their own, and rows that were removed go once as many of one cell are gone. Rows that went come back only
 as the group that they went in. Until then the site answers from the rows as they were. All versions together are then
-still sums over cells of one partition.
+still sums over cells of one partition. The first question for sums is kept, too: rows stay shaped as it says
+(`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike.
 """
 
 import hashlib
@@ -17,21 +18,24 @@ from typing import Any
 import numpy as np
 
 from koncord._files import locked
+from koncord.protocol import setup
 from koncord.protocol.partition import (
     JointCells,
     JointPartition,
     Rows,
+    Shaping,
     coded_rows,
     divided,
     moved_of,
     one_cell,
     pairs_of,
     places_by_number,
+    recoded,
 )
 from koncord.session.checkpoint import read_blobs, write_blobs
 from koncord.types import BoolArray, FloatArray, IntArray
 
-VERSION, PARTITION, LOCK = "answered", "partition", "partition.lock"
+VERSION, PARTITION, ASKED, LOCK = "answered", "partition", "asked", "partition.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,7 @@ class Version:
     pairs: FloatArray  # (2, n_features) values of columns with two of them, else NaN
     cells: JointCells
     gone: Gone
+    shaping: Shaping | None = None  # of the first question for sums, by which `moved` is
 
     def rows(self) -> Rows:
         return coded_rows(self.X, self.moved, self.pairs)
@@ -120,6 +125,7 @@ def beside(one: JointCells, other: JointCells) -> JointCells:
 def matched(before: FloatArray, after: FloatArray) -> tuple[BoolArray, BoolArray]:
     """Which rows of either table have an equal row in the other, one to one."""
     joined = np.ascontiguousarray(np.concatenate([before, after]) + 0.0)  # one zero
+    joined[np.isnan(joined)] = np.nan  # and one gap
     kinds = np.unique(joined.view(f"V{joined.itemsize * joined.shape[1]}").ravel(), return_inverse=True)[1]
     mine, theirs = kinds[: len(before)], kinds[len(before) :]
     n_kinds = int(kinds.max(initial=-1)) + 1
@@ -177,11 +183,11 @@ def with_returned(version: Version, is_back: BoolArray) -> Version:
 def with_added(before: Version, added: FloatArray, least: int) -> Version:
     """The version with the added rows as one cell more, if they are enough; else without."""
     has_pair = ~np.isnan(before.pairs[0])
-    is_of_pair = ((added == before.pairs[0]) | (added == before.pairs[1])).all(axis=0)
+    is_of_pair = ((added == before.pairs[0]) | (added == before.pairs[1]) | np.isnan(added)).all(axis=0)
     if len(added) < least or not is_of_pair[has_pair].all():
         return before
     X = np.concatenate([before.X, added])
-    moved = moved_of(X, least, before.pairs)[len(before.X) :]
+    moved = moved_of(X, least, before.pairs, before.shaping)[len(before.X) :]
     own = coded_rows(added, moved, before.pairs)
     if own.is_dominated(np.arange(len(added))):
         return before
@@ -227,6 +233,17 @@ class CellsFile:
                 write_blobs(self.folder / PARTITION, header, blobs_of(after))
         return after
 
+    def first_asked(self, asked: bytes) -> bytes:
+        with locked(self.folder / LOCK):
+            if not (self.folder / ASKED).exists():
+                write_blobs(self.folder / ASKED, {}, {"asked": asked})
+            return read_asked(self.folder)
+
+
+def read_asked(folder: Path) -> bytes:
+    """The first question for sums, as it was sent; nothing before there was one."""
+    return read_blobs(folder / ASKED)[1]["asked"] if (folder / ASKED).exists() else b""
+
 
 def blobs_of(cells: JointCells) -> dict[str, bytes]:
     return {"of_row": cells.of_row.astype("<i8").tobytes(), "rarer": cells.rarer.astype("<i8").tobytes()}
@@ -245,6 +262,7 @@ def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is
         "shape": version.cells.rarer.shape,
         "gone_shape": gone.cells.rarer.shape,
         "is_answered": is_answered,
+        "is_shaped": version.shaping is not None,
     }
     arrays = {
         "X": version.X,
@@ -267,14 +285,25 @@ class Kept:
     digest: str
     store: CellsFile
     is_answered: bool  # whether anything was
+    is_shaped: bool  # whether its rows are as the first question for sums shapes them
+    asked: bytes  # this question, as it was sent
 
     def partition(self, least: int) -> JointPartition:
-        return JointPartition(self.version.rows(), least, self.store)
+        return JointPartition(self.shaped(least).rows(), least, self.store, is_shaped=bool(self.asked))
 
-    def now(self) -> Version:
+    def now(self, least: int) -> Version:
         """The version with the cells of all answers up to now."""
         cells = self.store.read()
-        return self.version if cells is None else replace(self.version, cells=cells)
+        shaped = self.shaped(least)
+        return shaped if cells is None else replace(shaped, cells=cells)
+
+    def shaped(self, least: int) -> Version:
+        """The version with its rows as the first question for sums shapes them, if there was one."""
+        shaping = setup.shaping_of(self.asked, self.columns) if self.asked else None
+        if shaping is None:
+            return self.version
+        moved = self.version.moved if self.is_shaped else recoded(self.version.rows(), least, shaping).X
+        return replace(self.version, moved=moved, shaping=shaping)
 
 
 def read_version(folder: Path) -> Kept | None:
@@ -294,7 +323,15 @@ def read_version(folder: Path) -> Kept | None:
     digest = version_digest(header, blobs)
     store = CellsFile(folder, digest, version.cells if header["is_answered"] else None)
     is_answered = header["is_answered"] or store.read() is not None
-    return Kept(version=version, columns=columns, digest=digest, store=store, is_answered=is_answered)
+    return Kept(
+        version=version,
+        columns=columns,
+        digest=digest,
+        store=store,
+        is_answered=is_answered,
+        is_shaped=header.get("is_shaped", False),
+        asked=read_asked(folder),
+    )
 
 
 def version_digest(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> str:
