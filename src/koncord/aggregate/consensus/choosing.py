@@ -61,6 +61,9 @@ SHARE_OF_GAP = 0.1
 APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
 # Share of the most that clusters can gain: from here on they are certain, and certain enough to weigh columns by.
 CERTAIN, WEIGHING = 0.8, 0.6
+# With so many times the clusters, certain clusters are parts of others that are certain, too, and as separated as any,
+# where a mixture of these is likelier.
+MUCH_FINER = 1.5
 # A clustering of less separation than this below another one is as separated.
 AS_SEPARATED = 0.05
 # Pieces a cluster, on average, up to which certain clusters must be likelier cut than whole: where a clustering is much
@@ -271,13 +274,14 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
         has_valley = look.shapes.deepest_valley(look.labels_of(standing)) >= LEAST_VALLEY
         return standing if is_certain and has_valley else ONE_CLUSTER
     if found.n_clusters <= standing.n_clusters:
-        if is_certain:
-            return standing
         # Fewer clusters may stand apart for certain: among clusterings as separated as any, and no coarser than the
         # second answer.
         least = max(each.separation for each in compact) - AS_SEPARATED
         finer = [each for each in candidates if each.n_clusters >= found.n_clusters and each.separation >= least]
         certain = most_apart(each for each in finer if each.certainty >= CERTAIN)
+        if is_certain:
+            is_much_coarser = certain is not None and standing.n_clusters >= MUCH_FINER * certain.n_clusters
+            return certain if certain and is_much_coarser and look.is_likelier(certain, standing) else standing
         if certain is not None and len(look.micro.axes) > 0:
             return certain
         is_as_separated = standing.separation > found.separation - AS_SEPARATED
