@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/clusters.py [--seeds 11 12] [--sets wine] [--methods default] [--out rows.jsonl]
 
-The sets are those of the folder clusters/ of KONCORD_DATA and the tabular ones of the paper, columns standardised over
+The sets are those of the folder clusters/ of KONCORD_DATA and the tabular ones of the paper, columns standardized over
 all rows, dealt to 3, 5 or 10 sites by size: regime A with the first seed, regime B with the second. ARI is that of all
 rows. Every method has the floor of 20 rows that is the default; the pooled mixture sees all rows (2,500 of them for its
 fit) and chooses K by BIC. The last lines are means, of all sets and of the two halves of `HALVES`, every other set by

@@ -66,7 +66,7 @@ def main() -> None:
     levels = anisotropy_by_level(args.seed, d=8, n=5000)
 
     onsets = onset_rows(acceptance)
-    summary = summarise(acceptance, onsets, fine_acceptance, components, levels)
+    summary = summarize(acceptance, onsets, fine_acceptance, components, levels)
     tables = {
         "split_acceptance": acceptance + fine_acceptance,
         "split_onset": onsets,
@@ -129,7 +129,7 @@ def onset_rows(acceptance: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def summarise(
+def summarize(
     acceptance: Sequence[Row],
     onsets: Sequence[Row],
     fine: Sequence[Row],
@@ -173,7 +173,7 @@ def row_at(rows: Sequence[Row], **at: float) -> Row:
 
 # --- figures and files ---
 
-BLACK, BLUE, GREY = "black", "#1f5fa8", "#777777"
+BLACK, BLUE, GRAY = "black", "#1f5fa8", "#777777"
 
 
 def draw_onsets(onsets: Sequence[Row]) -> Figure:
@@ -185,7 +185,7 @@ def draw_onsets(onsets: Sequence[Row]) -> Figure:
         curve = np.geomspace(1, d / 2, 200)
         panel.plot(curve, theory.critical_size(d, curve), color=BLACK, lw=1.6)
         panel.plot(curve, theory.sample_critical_size(d, curve), color=BLACK, lw=1.2, ls=(0, (1, 1.5)))
-        panel.axhline(2 * MIN_MASS, color=GREY, lw=0.9, ls="--")
+        panel.axhline(2 * MIN_MASS, color=GRAY, lw=0.9, ls="--")
         hard = np.array([row["hard"] for row in rows])
         is_seen = hard > SIZES[0]
         panel.plot(r[is_seen], hard[is_seen], ls="", marker="s", ms=5, mfc="white", mec=BLACK)
@@ -209,16 +209,16 @@ def label_onsets(panels: Sequence[Any]) -> None:
     up, right = {**leader, "relpos": (0.2, 1.0)}, {**leader, "relpos": (1.0, 0.5)}
     high.annotate("predicted\nwith sample r", (1.2, 250), (1.0, 95), va="center", arrowprops=up)
     high.annotate("observed:\nhard cut", (6.3, 40.8), (1.0, 36), va="center", arrowprops=right)
-    high.text(1.0, 9.4, "twice the minimum mass", color=GREY, va="top", fontsize=8)
+    high.text(1.0, 9.4, "twice the minimum mass", color=GRAY, va="top", fontsize=8)
 
 
 def draw_components(components: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(5.2, 3.8), layout="constrained")
     axes = figure.subplots()
     sizes = np.array([2 * MIN_MASS, SIZES[-1]])
-    axes.plot(sizes, sizes / (2 * MIN_MASS), color=GREY, lw=1.0, ls="--")
+    axes.plot(sizes, sizes / (2 * MIN_MASS), color=GRAY, lw=1.0, ls="--")
     axes.annotate(
-        "n / (2 min_mass)", (150, 15), (60, 40), color=GREY, arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.6}
+        "n / (2 min_mass)", (150, 15), (60, 40), color=GRAY, arrowprops={"arrowstyle": "-", "color": GRAY, "lw": 0.6}
     )
     for d, marker, shade in zip(DIMENSIONS, "os^", (BLACK, BLUE, BLACK), strict=True):
         rows = [row for row in components if row["d"] == d and row["n"] in SIZES]

@@ -22,7 +22,7 @@ from koncord._installation import install_command
 from koncord._progress import reporting
 from koncord.cli import all_commands
 from koncord.cli.progress import ProgressBar
-from koncord.data.files import standardise
+from koncord.data.files import standardize
 from koncord.estimate.search import split_rows
 from koncord.kernels.silhouette import MAX_SCORED
 
@@ -51,7 +51,7 @@ def refuse_to_work(*args, **kwargs):
 
 def test_json_holds_what_the_estimator_found(visits, result):
     found = result("estimate", "visits.csv", "--seed", "5")
-    Z, mean, scale = standardise(np.loadtxt("visits.csv", delimiter=",", skiprows=1))
+    Z, mean, scale = standardize(np.loadtxt("visits.csv", delimiter=",", skiprows=1))
     asm = koncord.ASM(random_state=5).fit(Z)
     assert found["n_components"] == 3
     assert found["config"] == asm.config_

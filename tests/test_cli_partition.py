@@ -17,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 import koncord.cli.partition
 from koncord.data import partition
 from koncord.data.files import read_table
-from koncord.data.labelled import LabelledTable, read_labelled
+from koncord.data.labelled import LabeledTable, read_labeled
 
 ONE_LINE = re.compile(r"koncord: [^\n]+\n")
 SPECIES = ("setosa", "versicolor", "virginica", "virginica, late")
@@ -151,15 +151,15 @@ def test_parquet_stays_parquet_with_its_types(flowers, result):
 def test_labels_that_are_numbers_are_in_the_order_of_numbers(tmp_path, write_label):
     y = np.tile([10, 9, 2], 40)
     write(tmp_path / "t.csv", ["x", "k"], [range(120), [write_label(label) for label in y]])
-    labelled = read_labelled(tmp_path / "t.csv", "k")
-    assert labelled.classes == ("2", "9", "10")
-    assert labelled.y.tolist() == np.unique(y, return_inverse=True)[1].tolist()
+    labeled = read_labeled(tmp_path / "t.csv", "k")
+    assert labeled.classes == ("2", "9", "10")
+    assert labeled.y.tolist() == np.unique(y, return_inverse=True)[1].tolist()
 
 
 def test_long_integers_are_not_rounded_into_one_class(tmp_path):
     labels = ["9007199254740992", "9007199254740993", "123456789012345678901234567890"] * 40
     write(tmp_path / "t.csv", ["x", "k"], [range(120), labels])
-    assert read_labelled(tmp_path / "t.csv", "k").classes == tuple(labels[:3])
+    assert read_labeled(tmp_path / "t.csv", "k").classes == tuple(labels[:3])
 
 
 def test_columns_can_be_left_out(flowers, result):
@@ -221,14 +221,14 @@ def test_force_never_takes_the_table_itself(flowers, run):
 def test_a_write_that_fails_leaves_nothing_and_harms_nothing(flowers, run, monkeypatch, trouble):
     run(*CALL)
     before = contents("sites")
-    write_part = LabelledTable.write
+    write_part = LabeledTable.write
 
     def fail(self, rows, site, labels):
         if site.name == "site-3":
             raise trouble
         write_part(self, rows, site, labels)
 
-    monkeypatch.setattr(LabelledTable, "write", fail)
+    monkeypatch.setattr(LabeledTable, "write", fail)
     code, _, err = run(*CALL, "--force", "--seed", "9")
     assert code == (130 if isinstance(trouble, KeyboardInterrupt) else 1)
     assert ONE_LINE.fullmatch(err)
@@ -241,13 +241,13 @@ def test_a_killed_run_leaves_no_folder(flowers):
     program = """
 import time
 from koncord.cli import main
-from koncord.data.labelled import LabelledTable
-write = LabelledTable.write
+from koncord.data.labelled import LabeledTable
+write = LabeledTable.write
 def slow(self, rows, site, labels):
     write(self, rows, site, labels)
     print(site.name, flush=True)
     time.sleep(30)
-LabelledTable.write = slow
+LabeledTable.write = slow
 main("partition flowers.csv --label species --clients 4 --out sites".split())
 """
     with subprocess.Popen(
@@ -334,7 +334,7 @@ def test_arrays_have_no_column_of_labels(flowers, run):
     np.save("t.npy", np.zeros((9, 2)))
     code, _, err = run("partition", "t.npy", "--label", "x0", "--clients", "3", "--out", "out")
     assert code == 2
-    assert "'t.npy' has no column of labels; a labelled table ends in .csv, .tsv, .parquet or .pq." in err
+    assert "'t.npy' has no column of labels; a labeled table ends in .csv, .tsv, .parquet or .pq." in err
 
 
 def test_missing_labels_in_parquet_are_refused_whatever_their_type(flowers, run):

@@ -146,7 +146,7 @@ def test_common_columns_are_those_that_all_sites_have(sites):
     assert found.model_.info["left_out_columns"] == {"noise": ["west"]}
 
 
-def test_federated_standardisation_is_that_of_the_pooled_rows():
+def test_federated_standardization_is_that_of_the_pooled_rows():
     rng = np.random.default_rng(0)
     tables = {
         name: rng.normal(1e6, 3, size=(n, 3)) + at for at, (name, n) in enumerate({"a": 5, "b": 70, "c": 1}.items())

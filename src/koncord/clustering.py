@@ -60,7 +60,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     missing : {"neighbors", "gaussian", "mean", "drop"}, default "neighbors"
         What stands in for a missing value (NaN): the mean of the five rows of its site that are nearest in the other
         columns, what a Gaussian of all sites lets expect from these, or the mean of its column; or rows with gaps take
-        no part, and are labelled all the same.
+        no part, and are labeled all the same.
     categories : sequence of str, default ()
         Columns whose values, numbers or text, are levels. Each counts as much as one column of numbers.
     random_state : int, Generator or None, default None

@@ -32,7 +32,7 @@ def anisotropy(X: ArrayLike) -> float:
     >>> round(anisotropy([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
     1.0
     """
-    z = centred(X, owner="anisotropy")
+    z = centered(X, owner="anisotropy")
     total = float(np.vdot(z, z))
     if total == 0:
         return 1.0
@@ -155,7 +155,7 @@ def hard_split_improves(X: ArrayLike) -> bool:
     >>> hard_split_improves([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]])
     True
     """
-    z = centred(X, owner="hard_split_improves")
+    z = centered(X, owner="hard_split_improves")
     n, d = z.shape
     if not z.any():
         return False
@@ -221,7 +221,7 @@ def larger_root(c: FloatArray) -> FloatArray:
 
 
 def leading_scores(z: FloatArray) -> FloatArray:
-    """Coordinates of centred rows (n, d) along their leading axis, from the smaller Gram matrix."""
+    """Coordinates of centered rows (n, d) along their leading axis, from the smaller Gram matrix."""
     n, d = z.shape
     top = min(n, d) - 1
     _, vectors = eigh(z.T @ z if d <= n else z @ z.T, subset_by_index=[top, top], check_finite=False)
@@ -231,7 +231,7 @@ def leading_scores(z: FloatArray) -> FloatArray:
     return np.asarray(leading * np.linalg.norm(z.T @ leading))
 
 
-def centred(X: ArrayLike, *, owner: str) -> FloatArray:
+def centered(X: ArrayLike, *, owner: str) -> FloatArray:
     """Rows minus their mean, scaled to a largest entry of one, so that no square leaves the range of a float."""
     X = np.asarray(X, dtype=float)
     if X.ndim != 2 or X.size == 0:

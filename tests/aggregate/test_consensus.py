@@ -874,7 +874,7 @@ def test_frogs_by_recording_are_species_whatever_the_seed():
 
 
 def plain_em(X, labels):
-    """Expectation-maximisation with full covariances, each with 5 (d + 1) rows of the common one, written out."""
+    """Expectation-maximization with full covariances, each with 5 (d + 1) rows of the common one, written out."""
     n, d = X.shape
     shares = np.eye(2)[labels]
     for _ in range(31):

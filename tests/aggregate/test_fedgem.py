@@ -43,8 +43,8 @@ def bisected(is_feasible, high):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_closed_form_of_the_radius_is_what_bisection_on_the_programme_finds(seed):
-    """The programme: some multiplier l > 1 with l r^2 + v l / (l - 1) <= v + D."""
+def test_the_closed_form_of_the_radius_is_what_bisection_on_the_program_finds(seed):
+    """The program: some multiplier l > 1 with l r^2 + v l / (l - 1) <= v + D."""
     rng = np.random.default_rng(seed)
     step, variance = rng.uniform(0.01, 10, size=2)
 

@@ -102,7 +102,7 @@ def test_the_objective_is_the_weighted_cost_of_what_was_sent_last(federate, six)
     assert run.diagnostics.objective[-1] == pytest.approx(cost(means, run.centers, counts))
 
 
-def test_weights_move_a_center_towards_the_client_with_more_rows(federate):
+def test_weights_move_a_center_toward_the_client_with_more_rows(federate):
     tables = {"few": np.full((2, 1), 0.0), "many": np.full((6, 1), 8.0)}
     assert federate(FedKMeans(1), tables).centers.tolist() == [[6.0]]
     assert federate(FedKMeans(1, weighted=False), tables).centers.tolist() == [[4.0]]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from pyarrow import parquet
 
-from koncord.data.files import Table, read_table, standardise
+from koncord.data.files import Table, read_table, standardize
 from koncord.errors import TableArgumentError, TableError
 
 X = np.array([[1.0, 2.0], [3.0, 4.5], [-5.0, 6.0]])
@@ -174,7 +174,7 @@ def test_an_index_that_pandas_wrote_is_dropped_unless_asked_for(write):
         ("5\n6\n", ("x0",), [5]),
     ],
 )
-def test_the_layout_of_a_csv_file_is_recognised(write, text, columns, first_row):
+def test_the_layout_of_a_csv_file_is_recognized(write, text, columns, first_row):
     table = read_table(write("t.csv", text))
     assert table.columns == columns
     assert table.X[0].tolist() == first_row
@@ -568,7 +568,7 @@ print((tracemalloc.get_traced_memory()[1] + pa.default_memory_pool().max_memory(
     assert 1 < float(done.stdout) < 2.3
 
 
-# --- standardise ---
+# --- standardize ---
 
 
 tables = arrays(
@@ -578,7 +578,7 @@ tables = arrays(
 )
 
 
-def slow_standardise(column):
+def slow_standardize(column):
     """Mean and population standard deviation by exact sums of scaled values."""
     largest = max(map(abs, column)) or 1.0
     scaled = [value / largest for value in column]
@@ -589,10 +589,10 @@ def slow_standardise(column):
 @settings(max_examples=200, deadline=None)
 @given(tables)
 def test_standardise_agrees_with_plain_sums(values):
-    Z, mean, scale = standardise(values)
+    Z, mean, scale = standardize(values)
     for at in range(values.shape[1]):
         column = values[:, at]
-        slow_mean, slow_scale = slow_standardise(column.tolist())
+        slow_mean, slow_scale = slow_standardize(column.tolist())
         largest = np.abs(column).max()
         assert mean[at] == pytest.approx(slow_mean, abs=1e-13 * largest)
         if np.ptp(column) <= 1e-14 * largest:
@@ -605,7 +605,7 @@ def test_standardise_agrees_with_plain_sums(values):
 
 def test_standardise_leaves_its_input_alone():
     given = X.copy()
-    Z, _, _ = standardise(given)
+    Z, _, _ = standardize(given)
     assert np.array_equal(given, X)
     assert not np.shares_memory(Z, given)
     assert Z.flags.c_contiguous
@@ -614,14 +614,14 @@ def test_standardise_leaves_its_input_alone():
 def test_a_mean_of_1e8_costs_no_digits():
     rng = np.random.default_rng(0)
     offsets = rng.integers(-(2**21), 2**21, size=(100_000, 3)) / 2**20  # exact next to 1e8, their sum is not
-    near, far = standardise(offsets), standardise(offsets + 1e8)
+    near, far = standardize(offsets), standardize(offsets + 1e8)
     assert np.allclose(near[0], far[0], rtol=0, atol=1e-12)
     assert np.allclose(near[1], far[1] - 1e8, rtol=0, atol=2e-8)
     assert np.allclose(near[2], far[2], rtol=1e-12)
 
 
-def test_one_row_standardises_to_zeros():
-    Z, mean, scale = standardise(np.array([[3.0, -1.0]]))
+def test_one_row_standardizes_to_zeros():
+    Z, mean, scale = standardize(np.array([[3.0, -1.0]]))
     assert (Z.tolist(), mean.tolist(), scale.tolist()) == ([[0.0, 0.0]], [3.0, -1.0], [1.0, 1.0])
 
 

@@ -285,8 +285,14 @@ def test_components_partition_the_rows_and_a_larger_minimum_mass_never_gives_mor
 @pytest.mark.parametrize("options", [{}, {"split_factor": 1.0, "min_mass": 2, "merge_factor": 0.5}])
 def test_degenerate_tables_give_finite_components(X, covariance, options):
     fitted = ASM(covariance, random_state=0, **options).fit(X)
-    for learnt in (fitted.means_, fitted.variances_, fitted.weights_, fitted.predict_proba(X), fitted.score_samples(X)):
-        assert np.isfinite(learnt).all()
+    for learned in (
+        fitted.means_,
+        fitted.variances_,
+        fitted.weights_,
+        fitted.predict_proba(X),
+        fitted.score_samples(X),
+    ):
+        assert np.isfinite(learned).all()
     assert (fitted.variances_ > 0).all()
     np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1.0)
 

@@ -120,11 +120,11 @@ def test_a_seed_is_given_to_an_estimator_that_takes_one(two):
 class Odd(BaseEstimator):
     """An estimator that learns what it is told to."""
 
-    def __init__(self, learnt=None):
-        self.learnt = learnt
+    def __init__(self, learned=None):
+        self.learned = learned
 
     def fit(self, X):
-        for name, value in (self.learnt or {}).items():
+        for name, value in (self.learned or {}).items():
             setattr(self, name, value)
         return self
 

@@ -165,7 +165,7 @@ def test_growth_without_a_cap_ends_when_every_cluster_is_one_point():
     np.testing.assert_array_equal(labels, np.repeat([0, 1, 2, 3], 7))
 
 
-def test_clusters_get_their_rows_centred_on_their_mean():
+def test_clusters_get_their_rows_centered_on_their_mean():
     seen = []
 
     def never(rows):

@@ -93,7 +93,7 @@ def test_equal_models_are_equal_files(model, tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_rows_are_scaled_before_they_are_labelled(model):
+def test_rows_are_scaled_before_they_are_labeled(model):
     np.testing.assert_array_equal(model.predict([[10, 20], [12, 28], [11.1, 24.1]]), [0, 1, 1])
     np.testing.assert_array_equal(model.centers_original, [[10, 20], [12, 28]])
     assert model.n_clusters == 2

@@ -39,7 +39,7 @@ def test_a_model_with_a_plan_labels_alike_after_its_file_was_read(tmp_path, miss
     assert again.plan == fitted.model_.plan
     for labels, table in zip(fitted.labels_, tables.values(), strict=True):
         np.testing.assert_array_equal(labels, again.predict(table))
-        # a row is labelled by itself: other rows and the order of columns do not matter
+        # a row is labeled by itself: other rows and the order of columns do not matter
         np.testing.assert_array_equal(labels[:5], again.predict(table.iloc[:5][table.columns[::-1]]))
 
 

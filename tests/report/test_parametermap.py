@@ -92,6 +92,6 @@ def test_a_model_without_components_draws_its_centers():
     assert "<polygon" not in drawn
 
 
-def test_no_two_of_56_clusters_share_both_colour_and_shape():
+def test_no_two_of_56_clusters_share_both_color_and_shape():
     looks = {(color(number), number % len(SITE_MARKS)) for number in range(56)}
     assert len(looks) == 56

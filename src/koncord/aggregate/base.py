@@ -46,7 +46,7 @@ class Local:
     phase1: Callable[[], LocalEstimate]  # runs at the first call only
     stream: tuple[int, ...]  # names the random stream of this client in this round
     min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
-    # Sorts rows by what the client has answered before; None sorts them as they are labelled, and keeps nothing.
+    # Sorts rows by what the client has answered before; None sorts them as they are labeled, and keeps nothing.
     apart: Callable[[IntArray, int], Grouped] | None = None
     rows: Rows | None = None  # the table that `apart` answers for
 

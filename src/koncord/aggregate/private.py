@@ -170,7 +170,7 @@ class PrivateClient:
         self.ball = Ball(center=center, radius=radius)
 
     def restore(self, known: Known, prepared: setup.Prepare | None) -> None:
-        """Go on as if this client had just learnt what it kept."""
+        """Go on as if this client had just learned what it kept."""
         self.known = known
         self.mechanism.accountant.n_used = dict(zip(KINDS, known.n_used.tolist(), strict=True))
         if prepared is not None:

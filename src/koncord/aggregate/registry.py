@@ -24,7 +24,7 @@ AGGREGATORS = Registry(
         Offer(
             name="fedgem",
             home="koncord.aggregate.fedgem:FedGEM",
-            summary="finds K: federated generalised EM, components whose balls meet are one cluster",
+            summary="finds K: federated generalized EM, components whose balls meet are one cluster",
         ),
         Offer(name="kfed", home="koncord.aggregate.kfed:KFed", summary="K given: k-means of local centers, one round"),
         Offer(

@@ -378,11 +378,11 @@ def scaled_table(table: "Table", args: argparse.Namespace) -> "tuple[Table, Floa
     """The table to fit, what was subtracted from each of its columns, and what it was divided by."""
     import numpy as np
 
-    from koncord.data.files import standardise
+    from koncord.data.files import standardize
 
     if not args.standardize:
         return table, np.zeros(len(table.columns)), np.ones(len(table.columns))
-    Z, mean, scale = standardise(table.X)
+    Z, mean, scale = standardize(table.X)
     return replace(table, X=Z), mean, scale
 
 

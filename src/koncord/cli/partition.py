@@ -1,4 +1,4 @@
-"""``koncord partition FILE``: a labelled table dealt out to sites, to try a federation on one's own data."""
+"""``koncord partition FILE``: a labeled table dealt out to sites, to try a federation on one's own data."""
 
 import argparse
 from pathlib import Path
@@ -11,13 +11,13 @@ from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from koncord.data.labelled import LabelledTable
+    from koncord.data.labelled import LabeledTable
     from koncord.types import IntArray
 
 NAME = "partition"
-SUMMARY = "deal a labelled table out to sites, as the paper does"
+SUMMARY = "deal a labeled table out to sites, as the paper does"
 DESCRIPTION = """\
-Deal the rows of one labelled table out to files, one a site, so that every site holds some of the classes, none holds
+Deal the rows of one labeled table out to files, one a site, so that every site holds some of the classes, none holds
 all and each class is at two sites or more: the two client partitions of the paper.
 
 A site's file has the columns of FILE without the label, as koncord fit reads it. The labels are in a folder of their
@@ -66,29 +66,29 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.clients < 2:
         raise ValueError(f"--clients must be at least 2; got {args.clients}.")
-    from koncord.data.labelled import check_classes, read_labelled
+    from koncord.data.labelled import check_classes, read_labeled
     from koncord.data.partitions import partition
     from koncord.runs.folder import check_folder, whole_folder
 
     target = check_folder("--out", args.out, replaces=args.force, keeps=[args.file])
     with ProgressBar() as bar, reporting(bar):
         report(0.0, f"reading {args.file.name}")
-        labelled = read_labelled(args.file, args.label, args.drop)
-        check_classes(labelled, args.label, args.file)
+        labeled = read_labeled(args.file, args.label, args.drop)
+        check_classes(labeled, args.label, args.file)
         parts = dict(
-            zip(site_names(args.clients), partition(labelled.y, args.clients, args.regime, args.seed), strict=True)
+            zip(site_names(args.clients), partition(labeled.y, args.clients, args.regime, args.seed), strict=True)
         )
-        record = partition_record(args, labelled, parts)
+        record = partition_record(args, labeled, parts)
         with whole_folder(target, replaces=args.force) as folder:
             (folder / LABELS).mkdir()
             for done, (site, rows) in enumerate(parts.items()):
                 report(0.5 + 0.5 * done / len(parts), f"writing {site}")
-                labelled.write(rows, folder / site, folder / LABELS / site)
+                labeled.write(rows, folder / site, folder / LABELS / site)
             (folder / RECORD).write_text(as_json(record) + "\n", encoding="utf-8")
     if args.json:
-        print(as_json({**record, "out": str(args.out), "files": files_of(args.out, parts, labelled)}))
+        print(as_json({**record, "out": str(args.out), "files": files_of(args.out, parts, labeled)}))
     else:
-        print(partition_text(record, args.out, labelled.suffix))
+        print(partition_text(record, args.out, labeled.suffix))
 
 
 def site_names(n: int) -> list[str]:
@@ -96,37 +96,35 @@ def site_names(n: int) -> list[str]:
     return [f"site-{at:0{len(str(n))}}" for at in range(1, n + 1)]
 
 
-def partition_record(
-    args: argparse.Namespace, labelled: "LabelledTable", parts: "dict[str, IntArray]"
-) -> dict[str, Any]:
+def partition_record(args: argparse.Namespace, labeled: "LabeledTable", parts: "dict[str, IntArray]") -> dict[str, Any]:
     """What was asked and what each site got."""
     import numpy as np
 
-    counts = {site: np.bincount(labelled.y[rows], minlength=len(labelled.classes)) for site, rows in parts.items()}
+    counts = {site: np.bincount(labeled.y[rows], minlength=len(labeled.classes)) for site, rows in parts.items()}
     return {
         "file": args.file.name,
         "label": args.label,
         "n_clients": args.clients,
         "regime": args.regime,
         "seed": args.seed,
-        "rows": len(labelled.y),
+        "rows": len(labeled.y),
         "rows_used": sum(len(rows) for rows in parts.values()),
-        "classes": list(labelled.classes),
+        "classes": list(labeled.classes),
         "sites": {
             site: {
                 "rows": len(rows),
-                "classes": {name: n for name, n in zip(labelled.classes, counts[site].tolist(), strict=True) if n},
+                "classes": {name: n for name, n in zip(labeled.classes, counts[site].tolist(), strict=True) if n},
             }
             for site, rows in parts.items()
         },
     }
 
 
-def files_of(folder: Path, parts: "dict[str, IntArray]", labelled: "LabelledTable") -> dict[str, dict[str, str]]:
+def files_of(folder: Path, parts: "dict[str, IntArray]", labeled: "LabeledTable") -> dict[str, dict[str, str]]:
     return {
         site: {
-            "table": str(folder / f"{site}{labelled.suffix}"),
-            "labels": str(folder / LABELS / f"{site}{labelled.suffix}"),
+            "table": str(folder / f"{site}{labeled.suffix}"),
+            "labels": str(folder / LABELS / f"{site}{labeled.suffix}"),
         }
         for site in parts
     }

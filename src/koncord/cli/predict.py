@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
         report(0.1, f"reading {args.file.name}")
         table = matching_table(args, model.plan)
         table = converted(replace(table, columns=model.plan.inputs), conversions_of(args))
-        report(0.6, "labelling")
+        report(0.6, "labeling")
         found = assign_scaled(model, model.rows(table), quantile=args.outliers)
         if args.out is not None:
             write_atomic(args.out, as_csv(found).encode())

@@ -1,6 +1,6 @@
 """What a column of a person's table is: numbers in some notation, a category, dates, an identifier, or other text.
 
-Numbers may have a decimal comma and separators between thousands. What is no measurement is recognised, not guessed:
+Numbers may have a decimal comma and separators between thousands. What is no measurement is recognized, not guessed:
 dates and identifiers are left out and named, other text is a category if its owner names it so, and else refused.
 """
 

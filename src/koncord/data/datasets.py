@@ -26,7 +26,7 @@ class Dataset:
     """Rows with the class of each; the classes are for scores, no estimator sees them."""
 
     name: str
-    X: FloatArray  # (n_samples, n_features), not standardised
+    X: FloatArray  # (n_samples, n_features), not standardized
     y: IntArray  # (n_samples,)
     note: str  # what it is and where it came from
     differs: str = ""  # how this copy differs from the data of the paper; nothing if it does not

@@ -261,13 +261,13 @@ def check_categories(categories: Collection[str], names: Sequence[str], path: Pa
             raise TableArgumentError(f"{shown(path)} has no column {name!r} of --categories; {suggestion(name, names)}")
 
 
-def standardise(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def standardize(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """``Z = (X - mean) / scale`` with mean 0 and variance 1 in every column; returns Z, mean and scale.
 
     A column that is constant up to rounding has scale 1 and becomes 0. Z is the only array of the size of X that is
     made.
 
-    >>> Z, mean, scale = standardise(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    >>> Z, mean, scale = standardize(np.array([[1.0, 5.0], [3.0, 5.0]]))
     >>> Z.tolist(), mean.tolist(), scale.tolist()
     ([[-1.0, 0.0], [1.0, 0.0]], [2.0, 5.0], [1.0, 1.0])
     """

@@ -1,4 +1,4 @@
-"""A labelled table in a file, and its rows dealt out to files of the same kind; values stay as they were written."""
+"""A labeled table in a file, and its rows dealt out to files of the same kind; values stay as they were written."""
 
 import csv
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ KINDS = (".csv", ".tsv", ".parquet", ".pq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LabelledTable:
+class LabeledTable:
     """The columns of a file and, apart from them, the class of every row."""
 
     table: Any  # Arrow table without the label
@@ -34,14 +34,14 @@ class LabelledTable:
             write_rows(part.take(rows), path.with_name(path.name + self.suffix), self.delimiter)
 
 
-def read_labelled(path: Path, label: str, drop: Sequence[str] = ()) -> LabelledTable:
+def read_labeled(path: Path, label: str, drop: Sequence[str] = ()) -> LabeledTable:
     """Read a CSV, TSV or Parquet file whose column `label` says the class of each row and whose others are numbers.
 
     `drop` names columns to leave out. The sentences of what is wrong are those of `read_table`.
     """
     if path.suffix.lower() not in KINDS and path.is_file():
         raise TableArgumentError(
-            f"{shown(path)} has no column of labels; a labelled table ends in {joined(KINDS, 'or')}."
+            f"{shown(path)} has no column of labels; a labeled table ends in {joined(KINDS, 'or')}."
         )
     if label in drop:
         raise TableArgumentError(f"{label!r} is the column of labels, so it cannot be dropped.")
@@ -55,7 +55,7 @@ def read_labelled(path: Path, label: str, drop: Sequence[str] = ()) -> LabelledT
         raise TableError(f"{shown(path)} has more than one column called {label!r}; rename the one with the labels.")
     labels = table.select([label])
     classes, y = classes_of(labels.column(0), label, path)
-    return LabelledTable(
+    return LabeledTable(
         table=table.select(kept.positions),
         labels=labels,
         classes=classes,
@@ -128,14 +128,14 @@ def name_of(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def check_classes(labelled: LabelledTable, label: str, path: Path) -> None:
+def check_classes(labeled: LabeledTable, label: str, path: Path) -> None:
     """Refuse labels that no two sites can share out."""
-    if len(labelled.classes) < 3:
+    if len(labeled.classes) < 3:
         raise ValueError(
-            f"Column {label!r} of {shown(path)} holds {counted(len(labelled.classes), 'class', 'classes')}; at least 3 "
+            f"Column {label!r} of {shown(path)} holds {counted(len(labeled.classes), 'class', 'classes')}; at least 3 "
             "are needed, as every site gets some of them and none gets all."
         )
-    single = [name for name, n in zip(labelled.classes, np.bincount(labelled.y), strict=True) if n == 1]
+    single = [name for name, n in zip(labeled.classes, np.bincount(labeled.y), strict=True) if n == 1]
     if single:
         raise ValueError(
             f"Column {label!r} of {shown(path)} has {counted(len(single), 'class', 'classes')} with one row, "

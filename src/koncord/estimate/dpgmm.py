@@ -69,7 +69,7 @@ class DPGMM(SphericalMixtureMixin):
 
     Notes
     -----
-    The table is centred and divided by one number for the fit, so its units do not matter. A mixture that has not
+    The table is centered and divided by one number for the fit, so its units do not matter. A mixture that has not
     converged after `max_iter` iterations is used as it is; ``converged_`` says so, without a warning.
 
     Examples
@@ -199,7 +199,7 @@ def heavy_components(weights: FloatArray, threshold: float) -> IntArray:
 
 def relabel(X: FloatArray, labels: IntArray, kept: IntArray, means: FloatArray) -> IntArray:
     """Positions in `kept` of the labels; a row whose component is not kept gets the nearest of `means`."""
-    relabelled = np.searchsorted(kept, labels)
+    relabeled = np.searchsorted(kept, labels)
     is_lost = ~np.isin(labels, kept)
-    relabelled[is_lost] = nearest(X[is_lost], means)
-    return relabelled
+    relabeled[is_lost] = nearest(X[is_lost], means)
+    return relabeled

@@ -54,7 +54,7 @@ class UnitRows(NamedTuple):
 
 
 def unit_rows(X: FloatArray) -> UnitRows:
-    """`X` centred and scaled. A table that is one point, up to rounding, becomes zeros with scale zero."""
+    """`X` centered and scaled. A table that is one point, up to rounding, becomes zeros with scale zero."""
     origin = X.mean(axis=0)
     rows = X - origin
     scale = float(np.sqrt((rows**2).mean()))
@@ -75,7 +75,7 @@ def grow(
 ) -> IntArray:
     """Labels of k-means that starts from `centers` and then splits clusters until none splits or the cap is reached.
 
-    `children_of` gets the rows of one cluster, centred on their mean, and returns two centers relative to that mean,
+    `children_of` gets the rows of one cluster, centered on their mean, and returns two centers relative to that mean,
     or None where the cluster stays whole. K-means runs on all centers after every pass over the clusters.
     """
     while True:

@@ -3,7 +3,7 @@
 The split test of a component reads its own rows only, so the tree does not depend on the minimum mass: a larger
 minimum mass is the same tree, cut higher up. All components of one pass, of all trees, are tested together.
 
-Inside a test the rows are centred on their component and carried as ``[z, |z|^2, 1]``. The log odds of the two
+Inside a test the rows are centered on their component and carried as ``[z, |z|^2, 1]``. The log odds of the two
 children are then one matrix-vector product, and every sum an M-step needs (of ``z``, ``|z|^2`` and 1, weighted by the
 responsibilities of the first child) is one more. As the rows sum to zero, the sums of the second child follow.
 """
@@ -30,7 +30,7 @@ SMALLEST_VARIANCE = 1e-290
 FADED_MASS = 1e-9
 # Floats in one block of rows: an EM iteration reads a block twice, so it should stay in the cache.
 BLOCK_FLOATS = 1 << 16
-# Floats of a component that are kept, centred, from one EM iteration to the next.
+# Floats of a component that are kept, centered, from one EM iteration to the next.
 KEPT_FLOATS = 1 << 22
 # Up to this size all eigenvectors cost less than the call that finds one alone.
 SMALL_GRAM = 24
@@ -125,7 +125,7 @@ class SplitForest:
                 node.is_tested = True
                 untested.append(node)
         for batch in batches(untested, self.block_size):
-            table = CentredRows(self.X, batch, self.block_size)
+            table = CenteredRows(self.X, batch, self.block_size)
             divide_where_bic_improves(table, is_spherical=self.is_spherical, n_em_iter=self.n_em_iter)
 
 
@@ -176,7 +176,7 @@ def batches(nodes: Sequence[Node], most_rows: int) -> Iterator[list[Node]]:
         yield batch
 
 
-def divide_where_bic_improves(table: "CentredRows", *, is_spherical: bool, n_em_iter: int) -> None:
+def divide_where_bic_improves(table: "CenteredRows", *, is_spherical: bool, n_em_iter: int) -> None:
     """The split test of several nodes at once: fit two children to each by EM; where BIC improves, they are kept."""
     d = table.n_features
     scatter, n = table.totals
@@ -187,7 +187,7 @@ def divide_where_bic_improves(table: "CentredRows", *, is_spherical: bool, n_em_
     odds[:, :d] = (-2 * split_factors / variance)[:, None] * table.leading_axes()
     with np.errstate(over="ignore"):  # odds beyond the largest float are a responsibility of zero
         for _ in range(n_em_iter):
-            pair = maximise(table.expect(odds), table.totals, floor)
+            pair = maximize(table.expect(odds), table.totals, floor)
             log_odds(pair, odds)
     one = -0.5 * (n * d * np.log(2 * np.pi * variance) + scatter / variance)
     n_parameters = d + 2 if is_spherical else d + 1
@@ -206,7 +206,7 @@ class Pair(NamedTuple):
     scatters: FloatArray  # (2, n_nodes) weighted sums of |z - mu|^2
 
 
-def maximise(first: FloatArray, totals: FloatArray, floor: FloatArray | None) -> Pair:
+def maximize(first: FloatArray, totals: FloatArray, floor: FloatArray | None) -> Pair:
     """M-step from the first child's sums of ``[z, |z|^2, 1]``; without a floor the variances stay one (ASM-I)."""
     d = first.shape[1] - 2
     moments = first[:, :d]
@@ -245,8 +245,8 @@ def component_term(pair: Pair) -> FloatArray:
     return term
 
 
-class CentredRows:
-    """The rows of several nodes, each centred on its node, as columns ``[z, |z|^2, 1]``.
+class CenteredRows:
+    """The rows of several nodes, each centered on its node, as columns ``[z, |z|^2, 1]``.
 
     A node lies in one piece, or in several if it is larger than a block. ``share`` is the responsibility of the
     first child for every row. The pieces of a very large node are made anew each time they are read, so that a test
@@ -347,7 +347,7 @@ def responsibility(odds: FloatArray) -> None:
 
 
 def leading_axis(parts: Iterable[FloatArray]) -> FloatArray:
-    """``sqrt(lambda_1) v_1`` of centred columns given in parts of (n_features, n), its largest entry positive."""
+    """``sqrt(lambda_1) v_1`` of centered columns given in parts of (n_features, n), its largest entry positive."""
     parts = iter(parts)
     z = next(parts)
     d, n = z.shape

@@ -1,7 +1,7 @@
 """The model a federation leaves behind: parameters and their history, no rows.
 
 File format (version 3): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
-``scales`` (d,) to standardise a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
+``scales`` (d,) to standardize a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
 their means; and ``excluded.N`` where some of these were set aside; and, where the shape of the clusters is known,
 ``axes`` (q, d), ``covariances`` (k, q, q) along these axes and ``mixing`` (k,), the weights of the mixture; and, where

@@ -29,7 +29,7 @@ class Preparation:
     missing : {"neighbors", "gaussian", "mean", "drop"}, default "neighbors"
         What stands in for a missing value: the mean of the five rows of its site that are nearest in the other columns,
         what a Gaussian of all sites lets expect from the other columns of its row, or the mean of its column;
-        or rows with gaps take no part: they are left out before the run, and labelled by the means.
+        or rows with gaps take no part: they are left out before the run, and labeled by the means.
     """
 
     standardize: bool = True
@@ -40,7 +40,7 @@ class Preparation:
 
     @property
     def fill(self) -> Fill:
-        """What stands in for a missing value of a row that takes part, or is labelled."""
+        """What stands in for a missing value of a row that takes part, or is labeled."""
         return "mean" if self.missing == "drop" else self.missing
 
     def __post_init__(self) -> None:

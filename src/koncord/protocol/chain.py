@@ -98,7 +98,7 @@ class Verdict:
 
 
 def verified(path: Path, verify: Verify | None, receipts: Sequence[Receipt] = ()) -> Verdict:
-    """Hold every line of a ledger against its neighbours, its signature, the head and some receipts.
+    """Hold every line of a ledger against its neighbors, its signature, the head and some receipts.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
-# Seven shapes against eight colours: no two of 56 clusters share both, and in grey the shapes and the numbers remain.
+# Seven shapes against eight colors: no two of 56 clusters share both, and in gray the shapes and the numbers remain.
 N_COLORS = 8
 # The darkest shade of a cell: text on it keeps its contrast, light and dark.
 DARKEST = 0.45
@@ -14,13 +14,13 @@ LONGEST_UNBROKEN = 14
 
 
 def color(cluster: int) -> str:
-    """Class of the colour of a cluster."""
+    """Class of the color of a cluster."""
     return f"c{cluster % N_COLORS}"
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """The number of a cluster in its colour."""
+    """The number of a cluster in its color."""
 
     kind: ClassVar[str] = "chip"
     cluster: int

@@ -18,8 +18,8 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 # More points than this are a blot, not a picture.
 MOST_POINTS = 20_000
-# Okabe and Ito's colors, which color-blind readers can distinguish. Seven shapes against eight colours: no two of 56
-# components share both, and in grey the shapes and the numbers remain.
+# Okabe and Ito's colors, which color-blind readers can distinguish. Seven shapes against eight colors: no two of 56
+# components share both, and in gray the shapes and the numbers remain.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7A6A00", "#555555")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 INK = "#222222"

@@ -33,7 +33,7 @@ from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, priva
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
-    labelled_micro_clusters,
+    labeled_micro_clusters,
     nothing,
     stacked,
 )
@@ -109,7 +109,7 @@ def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None
         groups_of(local.X, least, is_safe=None if local.rows is None else local.rows.safe_cuts), len(local.X)
     )
     groups = local.grouped(labels, least)
-    return None, labelled_micro_clusters(groups.X, groups.labels)
+    return None, labeled_micro_clusters(groups.X, groups.labels)
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
@@ -603,7 +603,7 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         )
     elif chosen > 1 and agreed.choice.chosen.least_apart < SINGLE_PEAK:
         said.append(
-            "Not all of these clusters stand apart from their neighbours: there is more structure than in one "
+            "Not all of these clusters stand apart from their neighbors: there is more structure than in one "
             "Gaussian, but a skewed or uniform cloud without any clusters could look the same."
         )
     if 1 < chosen == by.max_clusters:

@@ -357,7 +357,7 @@ def put_together(micro: MicroClusters, rng: np.random.Generator) -> tuple[MicroC
 
 
 def groups_together(micro: MicroClusters, rng: np.random.Generator, most: int) -> IntArray:
-    """The group (n,) of each micro-cluster in at most so many groups of neighbours; each alone where they are few."""
+    """The group (n,) of each micro-cluster in at most so many groups of neighbors; each alone where they are few."""
     if len(micro) <= most:
         return np.arange(len(micro))
     near = kmeans(micro.means, most, rng, weights=micro.counts.astype(float), max_iter=3).labels
@@ -634,7 +634,7 @@ def clustered(micro: MicroClusters, k: int, hierarchy: Hierarchy, rng: np.random
     found = labelings(coarse, [k], [hierarchy]).get((hierarchy, k), np.zeros(len(coarse), dtype=np.int64))
     labels: IntArray = found[belongs]
     is_coarse = len(coarse) < len(micro)
-    # Micro-clusters at the border of two clusters, put together, went with their neighbours: k-means tells them apart
+    # Micro-clusters at the border of two clusters, put together, went with their neighbors: k-means tells them apart
     # again.
     return polished(micro, labels, int(labels.max()) + 1) if is_coarse and hierarchy == WARD else labels
 

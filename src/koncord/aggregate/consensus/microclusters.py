@@ -67,10 +67,10 @@ def micro_clusters_of(X: FloatArray, min_rows: int) -> MicroClusters:
 
 def micro_clusters_by(X: FloatArray, groups: Sequence[IntArray]) -> MicroClusters:
     """The micro-clusters that groups of rows of X make; each row is in one of them."""
-    return labelled_micro_clusters(X, group_labels(groups, len(X)))
+    return labeled_micro_clusters(X, group_labels(groups, len(X)))
 
 
-def labelled_micro_clusters(X: FloatArray, labels: IntArray) -> MicroClusters:
+def labeled_micro_clusters(X: FloatArray, labels: IntArray) -> MicroClusters:
     """The micro-clusters that the rows of X make by their labels; a label that no row has makes none."""
     labels = np.unique(labels, return_inverse=True)[1]
     counts = np.bincount(labels)
@@ -96,7 +96,7 @@ def nothing(n_features: int) -> MicroClusters:
 
 
 def axes_of(inside: FloatArray) -> FloatArray:
-    """Leading principal axes of centred rows (n, d), each as long as the root of the squares summed along it."""
+    """Leading principal axes of centered rows (n, d), each as long as the root of the squares summed along it."""
     values, vectors = np.linalg.eigh(inside.T @ inside)
     axes: FloatArray = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1][:N_AXES]
     return axes

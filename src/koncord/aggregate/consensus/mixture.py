@@ -1,4 +1,4 @@
-"""Gaussian clusters from micro-clusters: expectation-maximisation at the server, without an exchange.
+"""Gaussian clusters from micro-clusters: expectation-maximization at the server, without an exchange.
 
 A micro-cluster stands for rows that the server does not see. It is taken as so many rows with its mean and with the
 covariance that its client's rows have inside micro-clusters, scaled to the scatter of the micro-cluster. The expected
@@ -62,7 +62,7 @@ def fit_gaussians(parts: Parts, labels: IntArray, rng: np.random.Generator) -> t
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
     if told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
-        return maximised(parts, chosen), chosen
+        return maximized(parts, chosen), chosen
     rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // chosen.shape[1]))
     fits = [fit_to_rows(rows, shares, parts.variance) for shares in (chosen, fit_to_means(parts, chosen))]
     best = max(fits, key=lambda fit: fit.likelihood)
@@ -94,7 +94,7 @@ def told_by_clients(parts: Parts, shares: FloatArray) -> float:
 def fit_to_means(parts: Parts, shares: FloatArray) -> FloatArray:
     """Shares (n, k) of the micro-clusters by the expected log density of one of their rows."""
     for _ in range(MOST_STEPS):
-        before, shares = shares, expected(parts, maximised(parts, shares), shares)
+        before, shares = shares, expected(parts, maximized(parts, shares), shares)
         if np.abs(shares - before).max() < TOLERANCE:
             break
     return shares
@@ -184,14 +184,14 @@ def parts_of(reports: Sequence[MicroClusters], scales: FloatArray) -> Parts:
     clients = np.repeat(np.arange(len(reports)), [len(each) for each in reports])
     shapes = np.array([shape_of(each.covariance_inside()) for each in reports])
     weights = counts / counts.sum()
-    centred = full - weights @ full
-    gaps = centred * scales
+    centered = full - weights @ full
+    gaps = centered * scales
     by_client = np.bincount(clients, weights * variances, minlength=len(reports))
     inside = np.einsum("c,cij->ij", by_client, shapes) * scales[:, None] * scales
     values, vectors = np.linalg.eigh((gaps * weights[:, None]).T @ gaps + inside)
     n_kept = int(np.clip((values > LEAST_VARIANCE * values.mean()).sum(), min(2, len(values)), MOST_AXES))
     axes = (vectors[:, ::-1][:, :n_kept] * scales[:, None]).T
-    means = centred @ axes.T  # about the mean of all rows: their squares must not drown the covariances
+    means = centered @ axes.T  # about the mean of all rows: their squares must not drown the covariances
     covariances = variances[:, None, None] * (axes @ shapes @ axes.T)[clients]
     moments = counts[:, None, None] * (covariances + means[:, :, None] * means[:, None, :])
     return Parts(
@@ -206,7 +206,7 @@ def parts_of(reports: Sequence[MicroClusters], scales: FloatArray) -> Parts:
     )
 
 
-def maximised(parts: Parts, shares: FloatArray) -> Gaussians:
+def maximized(parts: Parts, shares: FloatArray) -> Gaussians:
     """The mixture that fits best with these shares; small clusters lean on the covariance that all share."""
     q = len(parts.axes)
     weighed = shares * parts.counts[:, None]
@@ -263,7 +263,7 @@ def information(micro: MicroClusters, labels: IntArray) -> float:
     k, q = int(labels.max()) + 1, len(parts.axes)
     shares = np.eye(k)[labels]
     for _ in range(INFORMATION_STEPS):
-        fitted = maximised(parts, shares)
+        fitted = maximized(parts, shares)
         joint = log_joint(parts, fitted, shares)
         likelihoods = logsumexp(joint, axis=1)
         shares = np.exp(joint - likelihoods[:, None])

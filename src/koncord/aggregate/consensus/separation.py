@@ -70,19 +70,19 @@ class Shapes:
     def apart(self, labels: IntArray) -> FloatArray:
         """d' (k,) of each cluster from the one of its nearest clusters that it is least apart from."""
         counts, means, scatters, tied = self.clusters(labels)
-        one, other = neighbours(means)
+        one, other = neighbors(means)
         distances = distances_apart(counts, means, scatters, tied, one, other)
         found: FloatArray = distances.reshape(len(counts), -1).min(axis=1)
         return found
 
     def deepest_valley(self, labels: IntArray) -> float:
-        """Depth, from 0 to 1, of the deepest valley of the density between two neighbouring clusters."""
+        """Depth, from 0 to 1, of the deepest valley of the density between two neighboring clusters."""
         return float(self.valleys(labels).max(initial=0.0))
 
     def valleys(self, labels: IntArray) -> FloatArray:
         """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest."""
         counts, means, scatters, tied = self.clusters(labels)
-        one, other = neighbours(means)
+        one, other = neighbors(means)
         lines = discriminants(counts, means, scatters, tied, one, other)
         depths = [self._valley(labels, means, a, b, line) for a, b, line in zip(one, other, lines, strict=True)]
         return np.array(depths).reshape(len(means), -1)
@@ -119,7 +119,7 @@ def shape_of(covariance: FloatArray) -> FloatArray:
     return found
 
 
-def neighbours(means: FloatArray) -> tuple[IntArray, IntArray]:
+def neighbors(means: FloatArray) -> tuple[IntArray, IntArray]:
     """Each cluster beside each of its nearest ones, as two index arrays."""
     distances = cdist(means, means)
     np.fill_diagonal(distances, np.inf)

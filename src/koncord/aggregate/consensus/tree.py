@@ -20,7 +20,7 @@ from koncord.aggregate.consensus.choosing import (
     put_together,
 )
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, taken
-from koncord.aggregate.consensus.mixture import Parts, maximised
+from koncord.aggregate.consensus.mixture import Parts, maximized
 from koncord.aggregate.consensus.separation import Shapes, distances_apart
 from koncord.kernels.assign import means_by_label, nearest
 from koncord.kernels.gaussians import Gaussians
@@ -262,7 +262,7 @@ def values_of(
     else:
         gaussians, parts, shares = fitted
         axes, whole = gaussians.axes, gaussians.weights
-        finest = maximised(parts, leaf_shares(clusters, leaves, labels, shares))
+        finest = maximized(parts, leaf_shares(clusters, leaves, labels, shares))
         weights, places, shapes = finest.weights, finest.centers, finest.covariances
     totals = np.bincount(inside, weights, minlength=len(found))
     weights = weights * (whole / np.where(totals > 0, totals, 1.0))[inside]

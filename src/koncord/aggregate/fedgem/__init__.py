@@ -1,8 +1,8 @@
-"""FedGEM: federated generalised EM, clusters as groups of balls that meet (Ibrahim et al. 2026).
+"""FedGEM: federated generalized EM, clusters as groups of balls that meet (Ibrahim et al. 2026).
 
 Every client fits `local k` unit Gaussians with equal weights by EM, one step a round, and sends each mean with a radius
-inside which the step still counts as one of generalised EM. The server moves balls of different clients that meet
-towards each other. After the last round the radii are set anew, balls that meet are grouped, and a global cluster is
+inside which the step still counts as one of generalized EM. The server moves balls of different clients that meet
+toward each other. After the last round the radii are set anew, balls that meet are grouped, and a global cluster is
 the mean of a group.
 
 `variant="corrected"` is the paper's reading; `variant="released"` behaves as the released program does.
@@ -218,7 +218,7 @@ def shares_of(Z: FloatArray, centers: FloatArray) -> FloatArray:
 
 
 # The radius of a ball from D = |M - theta|^2, the squared step, and v, the mean squared distance of the rows to M.
-# "program": the largest r the feasibility programme of the method allows; "exact": the largest r for which the expected
+# "program": the largest r the feasibility program of the method allows; "exact": the largest r for which the expected
 # log-likelihood does not fall anywhere in the ball; "released": what the released program uses.
 RADII = {
     "program": lambda steps, variances: np.sqrt(variances + steps) - np.sqrt(variances),
@@ -274,7 +274,7 @@ Training = Generator[Any, Any, Trained]
 
 
 class FedGEM(Aggregator):
-    """Federated generalised EM: neither the server nor the clients need the global number of clusters.
+    """Federated generalized EM: neither the server nor the clients need the global number of clusters.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class FedGEM(Aggregator):
     n_rounds : int, default 10
         EM steps before the last one; in the released variant the most rounds after the first.
     radius : str, default "program"
-        "program", the radius the method's feasibility programme allows, or "exact", the largest one for which the
+        "program", the radius the method's feasibility program allows, or "exact", the largest one for which the
         expected log-likelihood does not fall inside the ball.
     variant : str, default "corrected"
         "corrected", or "released": as the released program behaves.

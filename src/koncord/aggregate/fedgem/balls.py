@@ -25,7 +25,7 @@ FEW_MEETINGS = 32
 
 
 def meeting_share(distance: FloatArray, radius: FloatArray, other_radius: FloatArray) -> FloatArray:
-    """How far from ball i towards ball j their common point lies: half-way, moved into both balls.
+    """How far from ball i toward ball j their common point lies: half-way, moved into both balls.
 
     ``M_i + share (M_j - M_i)`` lies in both balls whenever they meet: the step of the paper, with its sign corrected.
     """
