@@ -39,7 +39,7 @@ from koncord.aggregate.consensus.choosing import (
     put_together,
 )
 from koncord.aggregate.consensus.microclusters import MicroClusters, axes_of, stacked
-from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
+from koncord.estimate.asm import ASM_GRID, MNIST_MERGE_FACTORS
 from koncord.kernels.assign import means_by_label, nearest
 from koncord_reproduction import protocol
 from koncord_reproduction.execute import versions
@@ -107,7 +107,9 @@ def synthetic(k: int, d: int, shape: str, draw: int) -> tuple[list[Any], list[An
 def fitted(estimator: Any, aggregator: Any, tables: Sequence[Any], seed: int) -> tuple[Any, dict[str, Any]]:
     """A fit, and what it cost: numbers a client sent in phase 2 (mean), exchanges, seconds of both phases."""
     began = perf_counter()
-    model = FederatedClustering(estimator, aggregator, random_state=seed, min_report=1).fit(list(tables))
+    model = FederatedClustering(estimator, aggregator, random_state=seed, min_report=1, standardize=False).fit(
+        list(tables)
+    )
     seconds = perf_counter() - began
     setup = ("Moments", "Prepared", "Holdings")
     phase_1 = sum(each.seconds for each in model.departures_ if each.message == "Prepared")
@@ -128,9 +130,11 @@ def run_real(run: Run) -> dict[str, Any]:
         estimator: Any = KnownCounts([len(np.unique(each)) for each in classes])
     elif run.method == "asm-s":
         merge_factors = MNIST_MERGE_FACTORS if run.dataset == "mnist" else None
-        estimator = ASM(min_mass=GRID["min_mass"], merge_factor=merge_factors)  # the paper's grid for small sites too
+        estimator = ASM(
+            min_mass=ASM_GRID["min_mass"], merge_factor=merge_factors
+        )  # the paper's grid for small sites too
     elif run.method == "consensus/no-report":
-        estimator = ASM(min_mass=GRID["min_mass"])
+        estimator = ASM(min_mass=ASM_GRID["min_mass"])
     else:
         estimator = KnownCounts(1)  # Consensus does not use phase 1
     upsilon = UPSILON.get(run.dataset, SETS[run.dataset].upsilon)

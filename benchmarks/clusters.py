@@ -66,7 +66,7 @@ def dealt(name: str, regime: str, seed: int) -> Dealt:
 
 
 def federated(estimator: Any, aggregator: Any, tables: Sequence[Any]) -> tuple[Any, int]:
-    fitted = FederatedClustering(estimator, aggregator, random_state=0).fit(list(tables))
+    fitted = FederatedClustering(estimator, aggregator, random_state=0, standardize=False).fit(list(tables))
     return np.concatenate(fitted.labels_), fitted.n_clusters_
 
 

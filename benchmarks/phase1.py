@@ -31,7 +31,7 @@ from koncord import ASM, DPGMM, GMeans, XMeans
 from koncord.data import partition
 from koncord.estimate import gmeans, xmeans
 from koncord.estimate.merging import merge
-from koncord.types import Components
+from koncord.types import Components, SphericalMixture
 
 # The configuration of the grid with most work, and the one in its middle.
 HEAVIEST = {"split_factor": 1.0, "min_mass": 20, "merge_factor": 1.0}
@@ -40,9 +40,9 @@ MIDDLE = {"split_factor": 0.7, "min_mass": 80, "merge_factor": 1.0}
 PEERS = {
     "DPGMM": DPGMM(random_state=0),
     "XMeans": XMeans(random_state=0),
-    "XMeans as paper": XMeans(**xmeans.PAPER, random_state=0),
+    "XMeans as paper": XMeans(**xmeans.XMEANS_PAPER, random_state=0),
     "GMeans": GMeans(random_state=0),
-    "GMeans as paper": GMeans(**gmeans.PAPER, random_state=0),
+    "GMeans as paper": GMeans(**gmeans.GMEANS_PAPER, random_state=0),
 }
 
 
@@ -53,21 +53,21 @@ def reference_asm(X, split_factor, min_mass, merge_factor):
     runs as fast as it can. Fourteen iterations, its responsibilities (the 15th E-step) and the M-step from them make
     the fifteen of the paper, and the same tree as koncord's.
     """
-    components = [X]
+    components = [(X, X.mean(axis=0), X.var(axis=0).mean())]
     while True:
         after = []
-        for rows in components:
-            halves = reference_split(rows, split_factor, min_mass)
-            after.extend([rows] if halves is None else [rows[halves], rows[~halves]])
+        for component in components:
+            after.extend(reference_split(component[0], split_factor, min_mass) or [component])
         if len(after) == len(components):
             break
         components = after
-    sums = Components(
-        counts=np.array([len(rows) for rows in components]),
-        means=np.array([rows.mean(axis=0) for rows in components]),
-        scatters=np.array([rows.var(axis=0).sum() * len(rows) for rows in components]),
+    rows = Components(
+        counts=np.array([len(rows) for rows, _, _ in components]),
+        means=np.array([rows.mean(axis=0) for rows, _, _ in components]),
+        scatters=np.array([rows.var(axis=0).sum() * len(rows) for rows, _, _ in components]),
     )
-    return len(merge(sums, merge_factor)[0])
+    means, variances = (np.array([component[at] for component in components]) for at in (1, 2))
+    return len(merge(SphericalMixture(means=means, variances=variances, rows=rows), merge_factor)[0])
 
 
 def reference_split(X, split_factor, min_mass):
@@ -98,7 +98,7 @@ def reference_split(X, split_factor, min_mass):
     is_first = share[:, 0] >= 0.5
     if likelihood - alone <= (d + 2) / 2 * np.log(n) or masses.min() < min_mass or is_first.all() or not is_first.any():
         return None
-    return is_first
+    return [(X[is_first], means[0], variances[0]), (X[~is_first], means[1], variances[1])]
 
 
 def seconds(call, repeats):

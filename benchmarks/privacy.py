@@ -37,12 +37,20 @@ SETS = {
     "waveform": ("waveform", 5, 5_000, 10.0, 2.0),
     "mnist-10": ("mnist", 10, 49_000, 6.0, 0.0),
     "mnist-100": ("mnist", 100, 49_000, 6.0, 0.0),
+    "separated": (None, 10, 10_000, 25.0, 0.0),
 }
 
 
-def sites_of(data, n_sites, n_rows, seed, aggregator, budget):
-    rows = np.random.default_rng(seed).permutation(len(data.X))[:n_rows]
-    X, y = data.X[rows], data.y[rows]
+def separated(seed):
+    """Eight round clusters in eight columns, about eight standard deviations apart, 1,250 rows each."""
+    rng = np.random.default_rng([seed, 8])
+    y = np.repeat(np.arange(8), 1_250)
+    return rng.normal(0, 8 / np.sqrt(2), (8, 8))[y] + rng.standard_normal((len(y), 8)), y
+
+
+def sites_of(table, n_sites, n_rows, seed, aggregator, budget):
+    rows = np.random.default_rng(seed).permutation(len(table[0]))[:n_rows]
+    X, y = (each[rows] for each in table)
     parts = partition(y, n_sites, "A", seed)
     columns = tuple(f"x{at}" for at in range(X.shape[1]))
     sites = [
@@ -61,10 +69,10 @@ def sites_of(data, n_sites, n_rows, seed, aggregator, budget):
 
 def one_run(name, kind, epsilon, seed):
     stored, n_sites, n_rows, bound, center = SETS[name]
-    data = load(stored)
-    aggregator = Consensus() if kind == "consensus" else FedKMeans(len(np.unique(data.y)), n_rounds=N_ROUNDS)
+    table = separated(seed) if stored is None else (load(stored).X, load(stored).y)
+    aggregator = Consensus() if kind == "consensus" else FedKMeans(len(np.unique(table[1])), n_rounds=N_ROUNDS)
     budget = None if epsilon is None else Budget(epsilon=epsilon, delta=DELTA, bound=bound, center=center)
-    sites, classes = sites_of(data, n_sites, n_rows, seed, aggregator, budget)
+    sites, classes = sites_of(table, n_sites, n_rows, seed, aggregator, budget)
     began = perf_counter()
     with one_thread():
         model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=False, settings={})

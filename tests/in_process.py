@@ -118,7 +118,7 @@ def local():
         X = np.asarray(X, dtype=float)
         means = X.mean(axis=0, keepdims=True) if means is None else np.asarray(means, dtype=float)
         estimate = LocalEstimate(n_components=len(means), means=means)
-        return Local(X=X, estimate=estimate, stream=(seed,), min_report=1)
+        return Local(X=X, phase1=lambda: estimate, stream=(seed,), min_report=1)
 
     return make
 

@@ -119,7 +119,7 @@ def test_labels_come_in_row_order_with_distance_and_runner_up_on_the_scaled_colu
 
 
 def test_the_text_tells_sites_clusters_and_where_the_page_is(sites, run):
-    code, out, err = run("fit", *FILES, "--out", "run")
+    code, out, err = run("fit", *FILES, "--out", "run", "--local-counts")
     assert (code, err) == (0, "")
     assert out.startswith(
         "3 sites, 360 rows, 3 columns, standardized over the sites (--no-standardize to keep units)\n\nK = 3  (asm, "
@@ -136,6 +136,29 @@ def test_the_text_tells_sites_clusters_and_where_the_page_is(sites, run):
         == 3
     )
     assert "run/report.html" in out
+
+
+def test_phase_1_runs_only_where_it_is_used_or_asked_for(sites, run, result, monkeypatch):
+    """The labels are the same; counts are there for a program, for --local-counts and for methods that need them."""
+    calls = []
+    fit = koncord.ASM.fit
+    monkeypatch.setattr(koncord.ASM, "fit", lambda self, X, y=None: calls.append(len(X)) or fit(self, X))
+    code, out, _ = run("fit", *FILES, "--out", "plain")
+    assert (code, calls) == (0, [])
+    assert "local k" not in out
+    assert "Sites did not count their own components" in out
+    assert "not counted" in Path("plain/report.html").read_text(encoding="utf-8")
+    bare = result("fit", *FILES, "--out", "bare", "--no-local-counts")
+    assert calls == []
+    assert {site["local_count"] for site in bare["sites"].values()} == {None}
+    found = result("fit", *FILES, "--out", "json")
+    assert len(calls) == 3
+    assert all(site["local_count"] == 2 for site in found["sites"].values())
+    run("fit", *FILES, "--out", "kfed", "--aggregator", "kfed", "--clusters", "3")
+    assert len(calls) == 6
+    for name in sites:
+        labels = {Path(out, "labels", f"{name}.csv").read_bytes() for out in ("plain", "bare", "json")}
+        assert len(labels) == 1
 
 
 def test_the_text_tells_an_upsilon_that_was_chosen(sites, run):
@@ -161,11 +184,12 @@ def test_what_left_each_site_is_counted_message_by_message(sites, run):
     departures = json.loads(Path("run/run.json").read_text())["departures"]
     north = [departed for departed in departures if departed["site"] == "north"]
     # Phase 1 and the first round share an exchange.
-    assert [departed["exchange"] for departed in north] == [1, 2, *range(2, 14)]
-    kinds = ["Moments", "Prepared", *["Balls"] * 11, "Holdings"]
+    assert [departed["exchange"] for departed in north] == [1, 2, 3, *range(3, 15)]
+    kinds = ["Sketch", "Measured", "Prepared", *["Balls"] * 11, "Holdings"]
     assert [departed["message"] for departed in north] == kinds
-    # One count, three means and three scatters; the local k; two balls of three numbers and a radius; three times k.
-    assert [departed["numbers"] for departed in north] == [7, 1, *[8] * 11, 9]
+    # One count, values and ends of three columns and four blocks of each; values, means, scatters and fenced values of
+    # three columns; the local k; two balls of three numbers and a radius; three times k.
+    assert [departed["numbers"] for departed in north] == [19, 12, 1, *[8] * 11, 9]
     assert all(departed["n_bytes"] > 8 * departed["numbers"] for departed in north)
 
 
@@ -267,7 +291,7 @@ def fail(*args, **kwargs):
 @pytest.mark.parametrize(
     "place",
     [
-        "koncord.estimate.asm.ASM.fit",
+        "koncord.aggregate.consensus.choose",
         "koncord.runs.folder.as_csv",
         "koncord.report.page.page",
         "koncord.runs.record.RunRecord.save",
@@ -316,11 +340,11 @@ def test_a_killed_run_leaves_no_folder(sites, end):
     program = """
 import sys, time
 from pathlib import Path
-import koncord.cli, koncord.estimate.asm
-def fit(self, X):
+import koncord.cli, koncord.aggregate.consensus
+def choose(*given, **named):
     print("working", flush=True)
     time.sleep(60)
-koncord.estimate.asm.ASM.fit = fit
+koncord.aggregate.consensus.choose = choose
 sys.exit(koncord.cli.main(["fit", "north.csv", "south.csv", "--out", "run"]))
 """
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,9 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
+import koncord
 from koncord import ASM, Consensus, FederatedClustering, FedGEM, KFed, KnownCounts, KoncordError
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.protocol.setup import common_scale, describe, order_of
 from koncord.report.page import page
 
@@ -30,7 +34,8 @@ def sites(blobs):
 
 
 def fit(sites, **options):
-    return FederatedClustering(ASM(), FedGEM(upsilon=2), random_state=3, **options).fit(sites)
+    given = {"standardize": False, "random_state": 3, **options}
+    return FederatedClustering(ASM(), FedGEM(upsilon=2), **given).fit(sites)
 
 
 def test_three_sites_of_two_clusters_each_are_three_clusters(sites):
@@ -65,23 +70,25 @@ def test_the_same_seed_gives_the_same_bits_and_a_clone_is_fit_alike(sites):
 
 def test_adding_a_site_leaves_the_other_sites_streams_alone(sites):
     estimator = KMeans(2, n_init=1, init="random")
-    one = FederatedClustering(estimator, FedGEM(upsilon=0, n_rounds=1), random_state=0).fit(sites)
+    one = FederatedClustering(estimator, FedGEM(upsilon=0, n_rounds=1), random_state=0, standardize=False).fit(sites)
     more = {**sites, "aaa": sites["mid"] + 50}
-    two = FederatedClustering(estimator, FedGEM(upsilon=0, n_rounds=1), random_state=0).fit(more)
+    two = FederatedClustering(estimator, FedGEM(upsilon=0, n_rounds=1), random_state=0, standardize=False).fit(more)
     for name in sites:
         assert len(one.model_.components[name]) == len(two.model_.components[name])
 
 
 def test_unnamed_clients_keep_their_order_beyond_nine(blobs):
     X, _ = blobs([[0, 0]], 20)
-    fitted = FederatedClustering(KnownCounts(list(range(1, 13))), FedGEM(upsilon=1), random_state=0).fit([X] * 12)
+    fitted = FederatedClustering(
+        KnownCounts(list(range(1, 13))), FedGEM(upsilon=1), random_state=0, standardize=False
+    ).fit([X] * 12)
     assert fitted.local_counts_ == list(range(1, 13))
     assert fitted.sites_ == sorted(fitted.sites_)
 
 
 def test_known_counts_may_go_by_name(sites):
     counts = {"west": 1, "east": 2, "mid": 3}
-    fitted = FederatedClustering(KnownCounts(counts), FedGEM(upsilon=1), random_state=0).fit(sites)
+    fitted = FederatedClustering(KnownCounts(counts), FedGEM(upsilon=1), random_state=0, standardize=False).fit(sites)
     assert dict(zip(fitted.sites_, fitted.local_counts_, strict=True)) == counts
 
 
@@ -165,7 +172,9 @@ def test_standardised_sites_give_the_same_clusters_in_any_units(sites):
 
 def test_a_site_with_one_row_or_one_component_takes_part(sites, blobs):
     more = {**sites, "row": np.array([[0.2, 0.1]]), "one": blobs([[9, 0]], 25, seed=9)[0]}
-    fitted = FederatedClustering(ASM(), FedGEM(upsilon=0.5, start="means"), random_state=0, min_report=1).fit(more)
+    fitted = FederatedClustering(
+        ASM(), FedGEM(upsilon=0.5, start="means"), random_state=0, min_report=1, standardize=False
+    ).fit(more)
     counts = dict(zip(fitted.sites_, fitted.local_counts_, strict=True))
     assert counts["row"] == 1
     assert counts["one"] == 1
@@ -175,7 +184,9 @@ def test_a_site_with_one_row_or_one_component_takes_part(sites, blobs):
 
 def test_a_site_with_no_overlap_keeps_its_clusters(sites, blobs):
     more = {**sites, "far": blobs([[90, 90], [99, 90]], 40, seed=8)[0]}
-    fitted = FederatedClustering(KnownCounts(2), FedGEM(upsilon=2, start="means"), random_state=0).fit(more)
+    fitted = FederatedClustering(
+        KnownCounts(2), FedGEM(upsilon=2, start="means"), random_state=0, standardize=False
+    ).fit(more)
     assert fitted.n_clusters_ == 5
     assert adjusted_rand_score(np.repeat([0, 1], 40), fitted.labels_[fitted.sites_.index("far")]) == 1.0
 
@@ -195,7 +206,7 @@ def test_identical_rows_everywhere_are_one_cluster():
 
 
 def test_tables_too_small_for_the_floor_of_the_default_are_told_what_to_do():
-    with pytest.raises(KoncordError, match=r"each has fewer than 20 rows.*min_report"):
+    with pytest.raises(KoncordError, match=r"Every site has fewer rows than it reports at least.*min_report"):
         FederatedClustering(random_state=0).fit([np.ones((10, 2)), np.ones((3, 2))])
 
 
@@ -208,7 +219,7 @@ def test_tables_too_small_for_the_floor_of_the_default_are_told_what_to_do():
         ({"a": np.ones(3)}, "site 'a' must have at least one row and one column; got shape (3,)"),
         ({"a": np.empty((0, 2))}, "site 'a' must have at least one row"),
         ({"a": [["x", "y"]]}, "site 'a' must hold numbers only"),
-        ({"a": np.array([[1, np.nan], [2, 3]])}, "site 'a' holds 1 values that are missing, infinite"),
+        ({"a": np.array([[1, np.inf], [2, 3]])}, "site 'a' holds 1 values that are infinite"),
     ],
 )
 def test_clients_that_are_no_tables_are_refused_in_a_sentence(clients, message):
@@ -276,7 +287,7 @@ def test_labels_have_the_index_of_the_frame_they_came_from(frames):
 
 
 def test_fit_predict_returns_the_labels_of_a_fit(sites):
-    federation = FederatedClustering(ASM(), FedGEM(upsilon=2), random_state=3)
+    federation = FederatedClustering(ASM(), FedGEM(upsilon=2), random_state=3, standardize=False)
     for labels, same in zip(clone(federation).fit_predict(sites), federation.fit(sites).labels_, strict=True):
         np.testing.assert_array_equal(labels, same)
 
@@ -300,13 +311,13 @@ def test_the_record_tells_what_was_asked_and_the_ledger_what_left(sites):
     assert fitted.record_.is_standardized
     assert tuple(fitted.ledger_) == fitted.record_.departures
     assert {departed.site for departed in fitted.ledger_} == set(sites)
-    assert {departed.message for departed in fitted.ledger_} >= {"Moments", "Prepared", "Holdings"}
+    assert {departed.message for departed in fitted.ledger_} >= {"Sketch", "Measured", "Prepared", "Holdings"}
     assert fitted.departures_ == fitted.ledger_
 
 
 @pytest.mark.parametrize(
     ("aggregator", "found"),
-    [(None, "nobody was told this number"), (KFed(3), "as asked"), (KFed(2), "as asked"), (FedGEM(), "nobody")],
+    [(None, "this number was not given"), (KFed(3), "as asked"), (KFed(2), "as asked"), (FedGEM(), "nobody")],
 )
 def test_the_report_of_a_fitted_object_is_the_page_of_its_run(sites, tmp_path, aggregator, found):
     fitted = FederatedClustering(ASM(), aggregator, random_state=3).fit(sites)
@@ -329,7 +340,9 @@ def test_a_report_needs_a_fit_and_the_name_of_a_file(sites, tmp_path):
 
 def test_a_notebook_shows_the_clusters_the_sites_and_the_sizes():
     X = {"<b>": np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0), "two": np.zeros((40, 2))}
-    federation = FederatedClustering(KnownCounts({"<b>": 2, "two": 1}), FedGEM(upsilon=2), random_state=0)
+    federation = FederatedClustering(
+        KnownCounts({"<b>": 2, "two": 1}), FedGEM(upsilon=2), random_state=0, standardize=False
+    )
     assert "K = " not in federation._repr_html_()
     shown = federation.fit(X)._repr_html_()
     assert "K = 2: 2 clusters over 2 sites" in shown
@@ -338,3 +351,35 @@ def test_a_notebook_shows_the_clusters_the_sites_and_the_sizes():
     assert "K = 2: 2 clusters over 2 sites" in federation._repr_mimebundle_(include=None)["text/html"]
     with config_context(display="text"):
         assert federation._repr_mimebundle_().keys() == {"text/plain"}
+
+
+def test_local_counts_are_computed_when_they_are_read_and_saved_objects_hold_no_rows(monkeypatch):
+    calls = []
+    fit = koncord.ASM.fit
+    monkeypatch.setattr(koncord.ASM, "fit", lambda self, X, y=None: calls.append(len(X)) or fit(self, X))
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(m, 1, (80, 3)) for m in (0, 9)])
+    tables = {"a": rows, "b": rows + 0.25}
+    lazy = koncord.FederatedClustering(random_state=0).fit(tables)
+    assert (calls, lazy.model_.local_counts) == ([], ())
+    assert "local k" not in lazy._repr_html_()
+    saved = pickle.dumps(lazy)
+    assert rows[7].tobytes() not in saved
+    with pytest.raises(AttributeError, match="FederatedClustering\\(local_counts=True\\)"):
+        _ = pickle.loads(saved).local_counts_
+    eager = koncord.FederatedClustering(random_state=0, local_counts=True).fit(tables)
+    assert len(calls) == 2
+    assert lazy.local_counts_ == eager.local_counts_ == list(eager.model_.local_counts) == [2, 2]
+    assert lazy.local_counts_ == [2, 2]
+    assert len(calls) == 4
+    assert "local k" in lazy._repr_html_()
+    assert pickle.loads(pickle.dumps(lazy)).local_counts_ == [2, 2]
+    np.testing.assert_array_equal(lazy.model_.centers, eager.model_.centers)
+    assert all(map(np.array_equal, lazy.labels_, eager.labels_))
+    lazy.forget("a").add("c", rows)
+    assert lazy.local_counts_ == [2, 2]
+
+
+def test_an_aggregator_needs_local_counts_if_what_it_sends_has_their_size():
+    needs = {name: aggregator_named(name).needs_local_counts for name in AGGREGATORS.own}
+    assert {name for name, does in needs.items() if does} == {"fedgem", "kfed", "spahm"}

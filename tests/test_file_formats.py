@@ -8,6 +8,7 @@ import pytest
 from safetensors import safe_open
 
 from koncord.cli import main
+from koncord.model.globalmodel import PLANNED
 from koncord.runs.assignments import HEADER
 
 SUPPORT = ("--min-support", "2")  # so that what one site alone holds is set aside
@@ -44,7 +45,9 @@ def test_the_page_on_the_model_file_names_every_array_and_every_key(folder):
     with safe_open(folder / "model.koncord", framework="numpy") as stored:
         arrays = {re.sub(r"\.\d+$", ".N", name) for name in stored.keys()}  # noqa: SIM118
         header = json.loads(stored.metadata()["koncord"])
-    assert rows_of("model-format.md", "Arrays") == arrays
+    planned = {name for name in arrays if name.startswith("plan.")}
+    assert rows_of("model-format.md", "Arrays") == arrays - planned
+    assert rows_of("model-format.md", "Plan") == {f"plan.{name}" for name in PLANNED} >= planned
     assert rows_of("model-format.md", "JSON") == set(header)
     for part in ("diagnostics", "session"):
         assert first_names("model-format.md", part) == set(header[part])

@@ -119,11 +119,13 @@ def in_pascal(tables):
 def test_the_estimator_warns_where_one_column_decides_alone(tables):
     other = in_pascal(tables)
     with pytest.warns(UserWarning, match=r"Column 'x1' varies .* times as much as column 'x[02]'.*standardize=True"):
-        koncord.FederatedClustering(random_state=0).fit(other)
-    koncord.FederatedClustering(random_state=0, standardize=True).fit(other)
-    koncord.FederatedClustering(random_state=0).fit(tables)
+        koncord.FederatedClustering(random_state=0, standardize=False).fit(other)
+    koncord.FederatedClustering(random_state=0).fit(other)
+    koncord.FederatedClustering(random_state=0, standardize=False).fit(tables)
     constant = {name: np.column_stack([X, np.ones(len(X))]) for name, X in tables.items()}
-    koncord.FederatedClustering(random_state=0).fit(constant)  # a column that says nothing is no reason to warn
+    koncord.FederatedClustering(random_state=0, standardize=False).fit(
+        constant
+    )  # a column that says nothing is no reason to warn
 
 
 def test_units_do_not_change_what_fit_finds(tables):
@@ -181,6 +183,6 @@ def test_short_work_shows_nothing_in_a_notebook(notebook, tables):
 
 
 def test_fit_can_be_silent(notebook, files, monkeypatch):
-    monkeypatch.setattr("koncord._bar.PATIENCE", 0.0)
+    monkeypatch.setattr("koncord._bar.BAR_PATIENCE", 0.0)
     koncord.fit(files, random_state=0, progress=False)
     assert notebook.shown == []

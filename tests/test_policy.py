@@ -58,7 +58,7 @@ def test_every_way_in_has_the_same_floor():
     assert [
         SitePolicy().min_report,
         SitePolicy.min_report,
-        FederatedClustering().min_report,
+        FederatedClustering(standardize=False).min_report,
         alone.min_report,
         made.min_report,
         default_of(fit),
@@ -73,7 +73,11 @@ def test_every_way_in_has_the_same_defaults():
     for command, words in ((fit, ["a.csv", "--out", "x"]), (join, ["--invite", "i", "--data", "a.csv"])):
         assert site_policy_of(parsed(command, *words)) == site
     assert run_.server_policy_of(parsed(run_, "--out", "x")) == server
-    assert parsed(fit, "a.csv", "--out", "x").min_support == FederatedClustering().min_support == server.min_support
+    assert (
+        parsed(fit, "a.csv", "--out", "x").min_support
+        == FederatedClustering(standardize=False).min_support
+        == server.min_support
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,12 +99,12 @@ def test_a_policy_that_cannot_be_is_refused_where_it_is_made(kind, given, said):
 @pytest.mark.parametrize("aggregator", [Consensus(), FedGEM(upsilon=2), FedKMeans(2)])
 def test_a_model_tells_no_count_of_few_rows_unless_asked_to(aggregator):
     X = tables()
-    model = FederatedClustering(KnownCounts(2), aggregator, random_state=0).fit(X).model_
+    model = FederatedClustering(KnownCounts(2), aggregator, random_state=0, standardize=False).fit(X).model_
     assert not small(model.holdings)
     assert model.info["min_report"] == 20
     assert model.holdings.sum(axis=1).tolist() == [120, 120, 67]  # the seven go with the most
     assert model.info["withheld"] == {}
-    exact = FederatedClustering(KnownCounts(2), aggregator, random_state=0, min_report=1).fit(X)
+    exact = FederatedClustering(KnownCounts(2), aggregator, random_state=0, min_report=1, standardize=False).fit(X)
     assert sorted(exact.model_.holdings.sum(axis=1)) == [67, 120, 120]
     assert small(exact.model_.holdings) == {7}
     assert exact.model_.info["withheld"] == {}
@@ -128,7 +132,7 @@ def test_the_demonstration_has_the_floor(tmp_path, run):
 
 def test_labels_and_local_counts_of_ones_own_rows_are_exact_below_the_floor():
     X = tables() | {"tiny": table({0: 4, 1: 3}, 5)}
-    fitted = FederatedClustering(KnownCounts(2), random_state=0).fit(X)
+    fitted = FederatedClustering(KnownCounts(2), random_state=0, standardize=False).fit(X)
     assert [len(labels) for labels in fitted.labels_] == [120, 120, 67, 7]
     assert sorted(np.bincount(fitted.labels_[3])) == [3, 4]
     assert fitted.local_counts_ == [2, 2, 2, 2]
@@ -147,7 +151,7 @@ def test_where_every_site_is_below_the_floor_the_error_says_how_to_go_on(aggrega
 
 def test_rows_leave_only_where_both_say_so(tmp_path, run):
     with pytest.raises(DisclosureRefused, match="rows leave only with min_report=1 and allow_disclosure=True"):
-        FederatedClustering(KnownCounts(2), AFCL(4, allow_disclosure=True)).fit(tables())
+        FederatedClustering(KnownCounts(2), AFCL(4, allow_disclosure=True), standardize=False).fit(tables())
     np.savetxt(tmp_path / "a.csv", tables()["a"], delimiter=",", header="x,y,z", comments="")
     asked = ("fit", tmp_path / "a.csv", "--aggregator", "afcl", "--clusters", 4, "--allow-disclosure")
     code, _, err = run(*asked, "--out", tmp_path / "x")
@@ -159,7 +163,7 @@ def test_rows_leave_only_where_both_say_so(tmp_path, run):
 
 
 def micro_counts(aggregator, **given):
-    fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0, **given).fit(tables())
+    fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0, **given, standardize=False).fit(tables())
     return fitted.model_.info["micro_clusters"]
 
 
@@ -191,7 +195,11 @@ def test_micro_cluster_rows_below_the_floor_are_refused_on_the_command_line(tmp_
 
 
 def supported(aggregator, **given):
-    return FederatedClustering(KnownCounts(1), aggregator, random_state=0, **given).fit(with_a_lone_cluster()).model_
+    return (
+        FederatedClustering(KnownCounts(1), aggregator, random_state=0, **given, standardize=False)
+        .fit(with_a_lone_cluster())
+        .model_
+    )
 
 
 def test_a_support_that_is_asked_of_the_run_is_that_of_consensus():

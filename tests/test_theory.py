@@ -14,7 +14,7 @@ from scipy.stats import ortho_group
 from koncord import theory
 from koncord.estimate.merging import merge
 from koncord.kernels.splitting import SplitForest
-from koncord.types import Components
+from koncord.types import Components, SphericalMixture
 
 PAGE = Path(__file__).parents[1] / "docs" / "theory.md"
 SUMMARY = PAGE.parent / "figures" / "summary.csv"
@@ -308,8 +308,8 @@ def test_the_halves_of_a_cluster_merge_from_the_merge_onset_on(r):
         means=np.array([half.mean(axis=0) for half in halves]),
         scatters=np.array([((half - half.mean(axis=0)) ** 2).sum() for half in halves]),
     )
-    assert len(merge(components, 1.05 * theory.merge_onset(r))[0]) == 1
-    assert len(merge(components, 0.95 * theory.merge_onset(r))[0]) == 2
+    assert len(merge(SphericalMixture.of_rows(components), 1.05 * theory.merge_onset(r))[0]) == 1
+    assert len(merge(SphericalMixture.of_rows(components), 0.95 * theory.merge_onset(r))[0]) == 2
 
 
 def test_the_observed_onset_is_the_last_crossing_of_one_half():

@@ -175,7 +175,7 @@ def test_without_rows_only_what_needs_no_run_has_a_verdict():
     }
 
 
-def test_a_run_that_timed_out_is_told_beside_the_verdict():
+def test_a_run_that_timed_out_is_reported_beside_the_verdict():
     rows = [row("pooled", "mnist", "xmeans", seed, ari=0.112, k=2) for seed in SEEDS[:8]]
     rows += [row("pooled", "mnist", "xmeans", seed, status="timed out", reason="3600 s") for seed in SEEDS[8:]]
     found = Findings(rows)

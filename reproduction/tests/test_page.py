@@ -137,7 +137,7 @@ def test_numbers_have_as_many_decimals_as_their_size_asks_for(value, shown):
     assert rounded(value) == shown
 
 
-def test_an_interval_without_upper_end_is_told_as_above():
+def test_an_interval_without_upper_end_is_reported_as_above():
     assert with_interval(None, 3.0, None) == "> 3.00"
     assert with_interval(None, None, None) == "–"
     assert with_interval("on MNIST", None, None) == "on MNIST"

@@ -69,7 +69,7 @@ def test_the_estimator_of_every_method_counts_separated_clusters(method, blobs):
     assert n_components_of(estimator.set_params(random_state=0).fit(X), X) == 3
 
 
-def test_the_oracle_alone_is_told_the_counts():
+def test_the_oracle_alone_is_reported_the_counts():
     assert phase_1("oracle", "waveform", [2, 3]).for_client("site-2", 1).counts == 3
     with pytest.raises(ValueError, match="'method' must be one of"):
         phase_1("guess", "waveform", [2])

@@ -17,7 +17,7 @@ import koncord
 from koncord.aggregate.fedgem import UPSILONS
 from koncord.data import load, partition
 from koncord.errors import KoncordError
-from koncord.estimate.asm import GRID
+from koncord.estimate.asm import ASM_GRID
 from koncord.estimate.search import combinations
 from koncord_reproduction import runner, synthetic
 from koncord_reproduction.protocol import QUARTER_SEED, SETS
@@ -60,7 +60,7 @@ def test_a_federated_run_is_the_papers_protocol(regime):
     X, y, parts, test = dealt_plainly(regime, 43)
     counts = [len(set(y[part].tolist())) for part in parts]
     fitted = koncord.FederatedClustering(
-        koncord.KnownCounts(counts), koncord.FedGEM(upsilon=5), random_state=43, min_report=1
+        koncord.KnownCounts(counts), koncord.FedGEM(upsilon=5), random_state=43, min_report=1, standardize=False
     )
     fitted.fit([X[part] for part in parts])
     assert values["ari"] == adjusted_rand_score(y[test], fitted.predict(X[test]))
@@ -92,7 +92,9 @@ def test_tuning_scores_upsilon_as_fedgem_does_when_it_is_left_open():
     values = values_of(Run("tune-federated", "waveform", "oracle", 1000), [])
     X, y, parts, _ = dealt_plainly("A", 1000)
     counts = [len(set(y[part].tolist())) for part in parts]
-    fitted = koncord.FederatedClustering(koncord.KnownCounts(counts), koncord.FedGEM(), random_state=1000, min_report=1)
+    fitted = koncord.FederatedClustering(
+        koncord.KnownCounts(counts), koncord.FedGEM(), random_state=1000, min_report=1, standardize=False
+    )
     choice = fitted.fit([X[part] for part in parts]).model_.diagnostics.choice
     candidates = {each.upsilon: each for each in choice.candidates}
     assert values["upsilons"] == [1, 5, 10]
@@ -130,7 +132,9 @@ def test_the_released_program_is_run_on_the_same_clients():
     X, y, parts, test = dealt_plainly("A", 42)
     counts = [len(set(y[part].tolist())) for part in parts]
     server = koncord.FedGEM(upsilon=10, variant="released", n_rounds=10)
-    fitted = koncord.FederatedClustering(koncord.KnownCounts(counts), server, random_state=42, min_report=1)
+    fitted = koncord.FederatedClustering(
+        koncord.KnownCounts(counts), server, random_state=42, min_report=1, standardize=False
+    )
     fitted.fit([X[part] for part in parts])
     assert values["ari"] == adjusted_rand_score(y[test], fitted.predict(X[test]))
     assert (values["k"], values["upsilon"]) == (fitted.n_clusters_, 10)
@@ -166,7 +170,7 @@ def test_pooled_tuning_is_a_fit_on_80_percent_scored_on_the_rest(pooled_tuning):
     held, fit = np.split(rows[rng.permutation(len(X))], [len(X) // 5])
     config = {"min_mass": 200, "split_factor": 1.0, "merge_factor": 2.0}
     asm = koncord.ASM(**config).fit(X[fit])
-    at = combinations(GRID).index(config)
+    at = combinations(ASM_GRID).index(config)
     assert pooled_tuning[0].values["counts"][at] == asm.n_components_
     silhouette = runner.HeldOut(X, held).score(asm.predict(X[held]))
     assert pooled_tuning[0].values["scores"][at] == pytest.approx(silhouette)
@@ -247,7 +251,7 @@ COUNTS = st.lists(st.integers(1, 3), min_size=120, max_size=120)
 def test_the_largest_mean_silhouette_wins_then_the_smaller_count_then_the_order(scores, counts):
     tuned = [tuned_config(*each) for each in zip(scores, counts, strict=True)]
     chosen = chosen_config(Run("pooled", "waveform", "asm-s", 42), tuned)
-    assert chosen == combinations(GRID)[plainly_chosen(scores, counts)]
+    assert chosen == combinations(ASM_GRID)[plainly_chosen(scores, counts)]
 
 
 def test_dpgmm_is_scored_like_any_other_on_its_own_grid():

@@ -139,7 +139,7 @@ def test_the_merge_sweep_marks_changes_and_what_was_selected():
     assert texts(cell(table, "Abalone", "α = 2"))[:2] == ["not run", "paper 0.087 ↑ (selected)"]
 
 
-def test_a_selected_merge_factor_that_is_no_column_is_told_below():
+def test_a_selected_merge_factor_that_is_no_column_is_reported_below():
     selected = {"merge_factor": 1.1, "min_mass": 80, "split_factor": 0.5}
     values = {"alphas": [0], "ari": [0.1], "k": [100], "selected_ari": 0.17, "selected_k": 70}
     rows = [row("merge-sweep", "mnist", "asm-s", seed, selected=selected, **values) for seed in SEEDS]
@@ -212,13 +212,13 @@ def test_a_table_tells_how_the_sets_it_uses_differ_from_the_papers(make):
 
 
 @pytest.mark.parametrize(
-    ("data", "is_told"), [("Waveform, 5,000 rows of Breiman's generator, seed 0", True), ("UCI", False)]
+    ("data", "is_reported"), [("Waveform, 5,000 rows of Breiman's generator, seed 0", True), ("UCI", False)]
 )
-def test_a_generated_waveform_is_told(data, is_told):
+def test_a_generated_waveform_is_reported(data, is_reported):
     rows = federated([4] * 10, [0.2] * 10)
     rows += [row("classes", "waveform", "classes", 0, n=5000, d=21, k=3, anisotropies=[6.0], data=data)]
     notes = MAKERS["federated-a"](shown(rows)).notes
-    assert any(note.startswith("Waveform is not the paper's: generated") for note in notes) is is_told
+    assert any(note.startswith("Waveform is not the paper's: generated") for note in notes) is is_reported
 
 
 # --- as text ---

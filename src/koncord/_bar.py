@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 # Work that is over sooner needs no bar.
-PATIENCE = 1.0
-STEPS = 1000
+BAR_PATIENCE = 1.0
+BAR_STEPS = 1000
 # A notebook redraws a whole cell: not more often than this, in seconds.
 PACE = 0.2
 
 
 @contextmanager
-def progress(patience: float = PATIENCE) -> Iterator[None]:
+def progress(patience: float = BAR_PATIENCE) -> Iterator[None]:
     """Show how far the work in the block is: on a terminal, or in the cell of a notebook.
 
     Parameters
@@ -48,11 +48,11 @@ class ProgressBar:
     On a terminal it draws on stderr, in a notebook in the output of the cell.
     """
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = BAR_PATIENCE) -> None:
         self.done, self.what = 0.0, ""
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._cell: Cell | None = None
+        self._cell: NotebookBar | None = None
         self._is_over = False
         self._lock = Lock()
         self._timer = Timer(patience, self._show)
@@ -61,7 +61,7 @@ class ProgressBar:
 
     def __enter__(self) -> Self:
         if in_notebook():
-            self._cell = Cell(self._patience)
+            self._cell = NotebookBar(self._patience)
         elif sys.stderr.isatty():
             self._timer.start()
         return self
@@ -70,7 +70,7 @@ class ProgressBar:
         with self._lock:
             self.done, self.what = done, what or self.what
             if self._bar is not None and self._task is not None:
-                self._bar.update(self._task, completed=round(STEPS * self.done), description=self.what)
+                self._bar.update(self._task, completed=round(BAR_STEPS * self.done), description=self.what)
             if self._cell is not None:
                 self._cell.update(self.done, self.what)
 
@@ -101,7 +101,7 @@ class ProgressBar:
                 transient=True,
                 redirect_stdout=False,
             )
-            self._task = self._bar.add_task(self.what, total=STEPS, completed=round(STEPS * self.done))
+            self._task = self._bar.add_task(self.what, total=BAR_STEPS, completed=round(BAR_STEPS * self.done))
             self._bar.start()
 
 
@@ -111,7 +111,7 @@ def in_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
-class Cell:
+class NotebookBar:
     """A bar in the output of a notebook's cell, the browser's own: rich draws there with ipywidgets only."""
 
     def __init__(self, patience: float) -> None:
@@ -123,7 +123,8 @@ class Cell:
             return
         self._next = monotonic() + PACE
         self._draw(
-            f'<progress value="{round(STEPS * done)}" max="{STEPS}"></progress> {round(100 * done)} % {escape(what)}'
+            f'<progress value="{round(BAR_STEPS * done)}" max="{BAR_STEPS}"></progress> '
+            f"{round(100 * done)} % {escape(what)}"
         )
 
     def clear(self) -> None:

@@ -9,6 +9,8 @@ MODULES = {
     "report": ("matplotlib",),
     "flower": ("flwr", "cryptography", "httpx"),
     "privacy": ("opendp",),
+    "excel": ("openpyxl",),
+    "secure": ("cryptography",),
 }
 
 

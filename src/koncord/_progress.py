@@ -23,6 +23,16 @@ def reporting(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
+def silent() -> Iterator[None]:
+    """Within the block nobody listens."""
+    token = _listener.set(None)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
 def part(start: float, stop: float, what: str) -> Iterator[None]:
     """Within the block, reports from 0 to 1 fill `start` to `stop` of the work outside."""
     outer = _listener.get()

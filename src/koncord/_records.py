@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 Record = TypeVar("Record")
 
 
-def as_json(value: Any) -> Any:
+def json_values(value: Any) -> Any:
     """A record as JSON values: records and mappings become dictionaries, tuples become lists."""
     if is_dataclass(value):
-        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: json_values(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {name: as_json(each) for name, each in value.items()}
-    return [as_json(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: json_values(each) for name, each in value.items()}
+    return [json_values(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def from_json(kind: type[Record], value: Any) -> Record:

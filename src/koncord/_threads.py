@@ -8,7 +8,7 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
-    import sklearn.cluster  # noqa: F401  so that its OpenMP is loaded, and found
+    from sklearn.utils import _openmp_helpers  # noqa: F401  so that its OpenMP is loaded, and found
 
     return ThreadpoolController()
 

@@ -13,7 +13,7 @@ from koncord.types import FloatArray
 LARGEST_VALUE = 1e150
 
 
-def name_of(owner: object) -> str:
+def owner_name(owner: object) -> str:
     return owner if isinstance(owner, str) else type(owner).__name__
 
 
@@ -21,24 +21,24 @@ def check_number(name: str, value: Any, *, owner: object, least: float, above: b
     """`value` as a float that is at least `least` (or, with `above`, greater)."""
     bound = f"greater than {least:g}" if above else f"at least {least:g}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"'{name}' of {name_of(owner)} must be a number {bound}; got {value!r}.")
+        raise TypeError(f"'{name}' of {owner_name(owner)} must be a number {bound}; got {value!r}.")
     if not isfinite(value) or value < least or (above and value == least):
-        raise ValueError(f"'{name}' of {name_of(owner)} must be a finite number {bound}; got {value!r}.")
+        raise ValueError(f"'{name}' of {owner_name(owner)} must be a finite number {bound}; got {value!r}.")
     return float(value)
 
 
 def check_count(name: str, value: Any, *, owner: object, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"'{name}' of {name_of(owner)} must be an integer of at least {least}; got {value!r}.")
+        raise TypeError(f"'{name}' of {owner_name(owner)} must be an integer of at least {least}; got {value!r}.")
     if value < least:
-        raise ValueError(f"'{name}' of {name_of(owner)} must be at least {least}; got {value!r}.")
+        raise ValueError(f"'{name}' of {owner_name(owner)} must be at least {least}; got {value!r}.")
     return int(value)
 
 
 def check_option(name: str, value: Any, options: Sequence[str], *, owner: object) -> str:
     if value not in options:
         wanted = " or ".join(repr(option) for option in options)
-        raise ValueError(f"'{name}' of {name_of(owner)} must be {wanted}; got {value!r}.")
+        raise ValueError(f"'{name}' of {owner_name(owner)} must be {wanted}; got {value!r}.")
     return str(value)
 
 
@@ -48,7 +48,7 @@ def check_magnitude(X: FloatArray, *, owner: object) -> FloatArray:
         column = int(np.abs(X).max(axis=0).argmax())
         value = float(np.abs(X[:, column]).max())
         raise ValueError(
-            f"Column {column} of X for {name_of(owner)} holds values up to {value:.3g}, whose squares overflow; "
+            f"Column {column} of X for {owner_name(owner)} holds values up to {value:.3g}, whose squares overflow; "
             f"rescale it (values up to {LARGEST_VALUE:g} are accepted)."
         )
     return X

@@ -10,22 +10,25 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
-from koncord._validation import LARGEST_VALUE, check_count
+from koncord._threads import one_thread
+from koncord._validation import check_count
 from koncord._words import counted
 from koncord.aggregate.base import check_is_aggregator
 from koncord.aggregate.consensus import Consensus
+from koncord.data.files import Table, complete_rows
+from koncord.data.frames import names_in, table_in_memory
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
-from koncord.model.globalmodel import names_in
+from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
 from koncord.session import growing
-from koncord.session.federation import SERVER, RunResult, run, scaled_rows
+from koncord.session.federation import SERVER, RunResult, run
 from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
@@ -45,9 +48,21 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         `koncord.estimate.base`). None is `ASM()`.
     aggregator : Aggregator, default None
         Phase 2: exchanges parameters and finds the global clusters. None is `Consensus()`.
-    standardize : bool, default False
-        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. False takes the columns
-        as they are, as estimators of scikit-learn do; `koncord.fit` and the command ``koncord fit`` standardize.
+    standardize : bool or None, default None
+        Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. None is yes, or no with a
+        privacy budget.
+    log : bool or sequence of str, default True
+        Take the logarithm of columns of positive numbers that are skewed, and less so after it; or of these columns
+        and of no others.
+    fence : bool, default True
+        Move values beyond 8 robust standard deviations from the quartiles of their column to there. Without
+        `standardize` columns keep their units: there is no fence, and no logarithm of columns that are not named.
+    missing : {"neighbors", "gaussian", "mean", "drop"}, default "neighbors"
+        What stands in for a missing value (NaN): the mean of the five rows of its site that are nearest in the other
+        columns, what a Gaussian of all sites lets expect from these, or the mean of its column; or rows with gaps take
+        no part, and are labelled all the same.
+    categories : sequence of str, default ()
+        Columns whose values, numbers or text, are levels. Each counts as much as one column of numbers.
     random_state : int, Generator or None, default None
         The same seed gives the same result in whatever order named sites are given.
     min_report : int, default 20
@@ -64,6 +79,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
+    local_counts : bool or None, default None
+        Have every site run phase 1 and report its local k also where the aggregator does without them, as `Consensus`
+        does, so that the model and the report have them. None is yes where an `estimator` is given.
+    n_jobs : int or None, default None
+        Sites that work at a time, at most, each in a worker process; None is 1, -1 all cores. It changes no result.
 
     Attributes
     ----------
@@ -72,7 +92,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     cluster_centers_ : array (n_clusters, n_features)
         The centers, in the units of the tables.
     local_counts_ : list of int
-        The local k of each site, in the order given.
+        The local k of each site, in the order given. Where the fit did without, phase 1 runs when this is first read;
+        a copy or a pickle of the fitted object, which holds no rows, cannot do that.
     labels_ : list of array (n_samples,)
         The global cluster of each row, for each site in the order given; a pandas Series with the index of the frame
         where the table was one.
@@ -107,21 +128,33 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         estimator: Any = None,
         aggregator: Any = None,
         *,
-        standardize: bool = False,
+        standardize: bool | None = None,
+        log: bool | Sequence[str] = True,
+        fence: bool = True,
+        missing: Missing = "neighbors",
+        categories: Sequence[str] = (),
         random_state: RandomState = None,
         min_report: int = SitePolicy.min_report,
         min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
         common_columns: bool = False,
+        local_counts: bool | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.aggregator = aggregator
         self.standardize = standardize
+        self.log = log
+        self.fence = fence
+        self.missing = missing
+        self.categories = categories
         self.random_state = random_state
         self.min_report = min_report
         self.min_support = min_support
         self.privacy = privacy
         self.common_columns = common_columns
+        self.local_counts = local_counts
+        self.n_jobs = n_jobs
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
         """Find the clusters of all sites together.
@@ -146,39 +179,72 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         check_is_aggregator(aggregator, owner=self)
         if self.privacy is not None and self.standardize:
             raise ValueError(
-                "'standardize' of FederatedClustering must be False with a privacy budget: columns are brought to one "
-                "scale beforehand, by numbers that do not depend on the rows."
+                "'standardize' of FederatedClustering must be False or None with a privacy budget: columns are brought "
+                "to one scale beforehand, by numbers that do not depend on the rows."
             )
         named = named_clients(clients)
-        tables = {name: as_table(name, table) for name, table in named.items()}
+        tables = {name: as_table(name, table, self.categories) for name, table in named.items()}
+        preparation = preparation_by_parameters(self) if self.privacy is None else None
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
-        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        taking_part = complete_rows(list(tables.values())) if self.missing == "drop" else list(tables.values())
+        link = in_process(
+            {table.name: (table.X, table.columns) for table in taking_part},
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels={name: table.levels for name, table in tables.items()},
+            n_jobs=self.n_jobs,
+        )
         result = run(
             link,
             aggregator,
             estimator=estimator,
             seed=seed_of(self.random_state),
-            standardize=self.standardize,
+            standardize=preparation is not None and preparation.standardize,
+            preparation=preparation,
             site_policy=policy,
             server_policy=ServerPolicy(min_support=min_support),
             common_columns=self.common_columns,
+            local_counts=self.estimator is not None if self.local_counts is None else self.local_counts,
             files="in memory",
             labels_in_memory=True,
         )
-        if not self.standardize and self.privacy is None:
-            warn_of_units([scaled_rows(site, result.model) for site in link.sites.values()], result.model.columns)
+        if self.standardize is False and self.privacy is None:
+            warn_of_units([result.model.rows(table) for table in tables.values()], result.model.columns)
         self._take(result)
         self.sites_ = list(tables)
         if any(names_in(table) for table in named.values()):
-            self.feature_names_in_ = np.array(self.model_.columns, dtype=object)
+            self.feature_names_in_ = np.array(self.model_.plan.inputs, dtype=object)
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
         self.labels_ = [
-            indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
+            indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
         ]
-        told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
+        counts = dict(zip(self.model_.sites, self.model_.local_counts or (None,) * len(link.sites), strict=False))
+        self._counts = {name: own_count(link.sites[name], counts) for name in tables}
+        self._uncounted = {name: link.sites[name] for name, count in self._counts.items() if count is None}
         return self
+
+    @property
+    def local_counts_(self) -> list[int]:
+        """The local k of each site, in the order given; phase 1 runs now at sites where it has not."""
+        check_is_fitted(self)
+        with one_thread():
+            for name, site in list(self._uncounted.items()):
+                self._counts[name] = site.phase1().n_components
+                del self._uncounted[name]
+        known = [self._counts[name] for name in self.sites_]
+        if None in known:
+            raise AttributeError(
+                "'local_counts_' is not in a copy of a FederatedClustering that was fitted without them; fit with "
+                "FederatedClustering(local_counts=True), or read them before it is copied or saved."
+            )
+        return [count for count in known if count is not None]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the sites: a saved object must not carry their rows."""
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_uncounted": {}} if "_uncounted" in state else state
 
     def _take(self, result: RunResult) -> None:
         """Have the attributes that follow from the result of a run."""
@@ -186,7 +252,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.model_ = result.model
         self.record_ = result.record
         self.ledger_ = self.departures_ = list(result.ledger)
-        self.n_features_in_ = len(self.model_.columns)
+        self.n_features_in_ = len(self.model_.plan.inputs)
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_centers_ = self.model_.centers_original
 
@@ -210,7 +276,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         at = self.sites_.index(site) if site in self.sites_ else None
         self._take(growing.without(self.result_, site))
         if at is not None:
-            del self.sites_[at], self.local_counts_[at]
+            del self.sites_[at], self._counts[site]
+            self._uncounted.pop(site, None)
         if hasattr(self, "labels_"):
             del self.labels_
         return self
@@ -240,11 +307,19 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         estimator = ASM() if self.estimator is None else self.estimator
         aggregator = Consensus() if self.aggregator is None else self.aggregator
         policy = SitePolicy(min_report=self.min_report, budget=self.privacy)
-        tables = {name: as_table(name, each) for name, each in named.items()}
-        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        tables = {name: as_table(name, each, self.categories) for name, each in named.items()}
+        link = in_process(
+            {name: (each.X, each.columns) for name, each in tables.items()},
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels={name: each.levels for name, each in tables.items()},
+        )
         self._take(growing.with_late(self.result_, link, file="in memory"))
         self.sites_.append(site)
-        self.local_counts_.append(own_count(link.sites[site], {}))
+        self._counts[site] = own_count(link.sites[site], {})
+        if self._counts[site] is None:
+            self._uncounted[site] = link.sites[site]
         if hasattr(self, "labels_"):
             del self.labels_
         return self
@@ -308,7 +383,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 
     def _repr_html_(self) -> str:
         """For a notebook: the parameters and, once fitted, k, the sites and the sizes of the clusters."""
-        parameters: str = estimator_html_repr(self)
+        parameters: str = estimator_html_repr(clone(self))  # of a fitted one it reads all attributes: phase 1 would run
         return f"{fitted_html(self)}{parameters}" if hasattr(self, "model_") else parameters
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
@@ -316,9 +391,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         return {**shown, "text/html": self._repr_html_()} if get_config()["display"] == "diagram" else shown
 
 
-def own_count(site: Site, sent: Mapping[str, int]) -> int:
-    """The local k that a site found, sent or not; 0 of a site that was set aside before it looked."""
-    return sent.get(site.name, 0) if site.estimate is None else site.estimate.n_components
+def own_count(site: Site, sent: Mapping[str, int | None]) -> int | None:
+    """The local k that a site found, sent or not; None of one that did not look, 0 of one set aside before it could."""
+    if site.estimate is not None:
+        return site.estimate.n_components
+    return sent.get(site.name, 0) if site.private is not None or site.prepared is None else None
 
 
 def warn_of_units(tables: Sequence[FloatArray], columns: Sequence[str]) -> None:
@@ -365,28 +442,25 @@ def named_clients(clients: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     return named
 
 
-def as_table(site: str, table: Any) -> tuple[FloatArray, tuple[str, ...]]:
+def as_table(site: str, table: Any, categories: Sequence[str] = ()) -> Table:
     """Rows as floats and column names, the table's own if it has them; an error names the site."""
-    try:
-        X = np.asarray(table, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"The table of site {site!r} must hold numbers only: {error}.") from error
-    if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"The table of site {site!r} must have at least one row and one column; got shape {X.shape}.")
-    columns = names_in(table) or tuple(f"x{at}" for at in range(X.shape[1]))
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"The table of site {site!r} has two columns of one name.")
-    hidden = [name for name in columns if not is_showable(name)]
-    if hidden:
-        raise ValueError(f"The table of site {site!r} has a column whose name cannot be shown: {hidden[0]!r}.")
-    is_bad = ~(np.abs(X) <= LARGEST_VALUE)
-    if is_bad.any():
-        row, column = np.argwhere(is_bad)[0]
-        raise ValueError(
-            f"The table of site {site!r} holds {int(is_bad.sum())} values that are missing, infinite or beyond "
-            f"{LARGEST_VALUE:g}, the first in row {row}, column {columns[column]!r}."
-        )
-    return X, columns
+    names = names_in(table)
+    own = [name for name in categories if names is None or name in names]
+    return table_in_memory(table, what=f"The table of site {site!r}", name=site, categories=own)
+
+
+def preparation_by_parameters(clustering: FederatedClustering) -> Preparation:
+    """What is done with columns, as the parameters say; ValueError for one that is wrong."""
+    log = clustering.log
+    if isinstance(log, str):
+        raise ValueError(f"'log' of FederatedClustering must be True, False or a sequence of columns; got {log!r}.")
+    return Preparation(
+        standardize=clustering.standardize is not False,
+        log=log is True,
+        logged=() if isinstance(log, bool) else tuple(log),
+        fence=clustering.fence,
+        missing=clustering.missing,
+    )
 
 
 def seed_of(random_state: RandomState) -> int:
@@ -407,19 +481,27 @@ def indexed_as(table: Any, labels: IntArray) -> Any:
 
 
 # A wider table says less than the report does.
-MOST_SHOWN = 12
+MOST_IN_HTML = 12
 
 
 def fitted_html(fitted: FederatedClustering) -> str:
     """K, the sites and the sizes of the clusters as a small table."""
     k = fitted.n_clusters_
     sizes = np.array([np.bincount(labels, minlength=k) for labels in fitted.labels_])
-    heads = ["site", "rows", "local k", *(f"cluster {at}" for at in range(k) if k <= MOST_SHOWN)]
-    lines = [
-        [escape(site), rows.sum(), count, *(rows if k <= MOST_SHOWN else ())]
-        for site, rows, count in zip(fitted.sites_, sizes, fitted.local_counts_, strict=True)
+    counts = [fitted._counts[name] for name in fitted.sites_]
+    heads = [
+        "site",
+        "rows",
+        *(["local k"] if None not in counts else []),
+        *(f"cluster {at}" for at in range(k) if k <= MOST_IN_HTML),
     ]
-    lines.append(["all", sizes.sum(), "", *(sizes.sum(axis=0) if k <= MOST_SHOWN else ())])
+    lines = [
+        [escape(site), rows.sum(), *([count] if None not in counts else []), *(rows if k <= MOST_IN_HTML else ())]
+        for site, rows, count in zip(fitted.sites_, sizes, counts, strict=True)
+    ]
+    lines.append(
+        ["all", sizes.sum(), *([""] if None not in counts else []), *(sizes.sum(axis=0) if k <= MOST_IN_HTML else ())]
+    )
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in line)}</tr>" for line in lines)
     caption = f"K = {k}: {counted(k, 'cluster')} over {counted(len(fitted.sites_), 'site')}"

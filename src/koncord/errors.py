@@ -3,6 +3,7 @@
 KoncordError
 ├── TableError             a file that cannot be read as a table of numbers
 │   └── TableArgumentError the file, column or array asked for is not there: also a ValueError
+├── TablesRefused          tables that koncord check would not have a run begin with
 ├── FetchError             a data set whose public source does not give it
 ├── MissingExtra           an optional part of koncord that is not installed
 ├── MessageError           bytes that are not a message of the protocol
@@ -43,6 +44,10 @@ class TableError(KoncordError):
 
 class TableArgumentError(TableError, ValueError):
     """An argument that does not fit the table: a file, a column or an array that is not there."""
+
+
+class TablesRefused(KoncordError):
+    """Tables that a run would refuse, as `koncord check` found; the reasons are in what it printed."""
 
 
 class FetchError(KoncordError):

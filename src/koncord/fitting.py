@@ -69,7 +69,7 @@ def fit(
         for at, (name, given) in enumerate(named.items()):
             report(0.05 * at / len(named), f"reading {name}")
             if is_file(given):
-                given = as_frame(read_table(given, columns=columns, drop=drop, may_lack=True))
+                given = arrow_table(read_table(given, columns=columns, drop=drop, may_lack=True))
             tables[name] = given
         with part(0.05, 1.0, "fitting"):
             return clustering.fit(tables)
@@ -112,7 +112,7 @@ def matching(pattern: str) -> list[str]:
     return found
 
 
-def as_frame(table: Table) -> Any:
+def arrow_table(table: Table) -> Any:
     """A table as Arrow's, which carries the names of its columns."""
     import pyarrow as pa
 

@@ -64,7 +64,7 @@ def sample_anisotropy(n: ArrayLike, d: ArrayLike, anisotropy: ArrayLike = 1.0) -
     edge = other * (1 + np.sqrt(ratio))
     is_long = r > edge
     gap = np.where(is_long, r - other, 1.0)
-    return plain(np.where(is_long, r * (1 + ratio * other / gap), edge * (1 + np.sqrt(ratio))))
+    return scalar_or_array(np.where(is_long, r * (1 + ratio * other / gap), edge * (1 + np.sqrt(ratio))))
 
 
 def split_gain(anisotropy: ArrayLike, n_features: ArrayLike) -> FloatArray | float:
@@ -74,7 +74,7 @@ def split_gain(anisotropy: ArrayLike, n_features: ArrayLike) -> FloatArray | flo
     (0.64, 0.637)
     """
     d, r = checked_shape(n_features, anisotropy, owner="split_gain")
-    return plain(gain(r, d))
+    return scalar_or_array(gain(r, d))
 
 
 def predicts_split(n: ArrayLike, n_features: ArrayLike, anisotropy: ArrayLike) -> BoolArray | bool:
@@ -106,7 +106,7 @@ def critical_size(n_features: ArrayLike, anisotropy: ArrayLike) -> FloatArray | 
     array([136.2,  19.2,   2.7])
     """
     d, r = checked_shape(n_features, anisotropy, owner="critical_size")
-    return plain(larger_root((d + 2) / gain(r, d)))
+    return scalar_or_array(larger_root((d + 2) / gain(r, d)))
 
 
 def sample_critical_size(n_features: ArrayLike, anisotropy: ArrayLike = 1.0) -> FloatArray | float:
@@ -127,7 +127,7 @@ def sample_critical_size(n_features: ArrayLike, anisotropy: ArrayLike = 1.0) -> 
     # The map rises with n and the start is no smaller than any solution, so the iterates fall to the largest one. Close
     # to a size where two solutions meet they take many small steps.
     start = larger_root((d + 2) / gain(r, d))
-    return plain(fixed_point(size_of_samples_like, start, method="iteration", xtol=1e-9, maxiter=100_000))
+    return scalar_or_array(fixed_point(size_of_samples_like, start, method="iteration", xtol=1e-9, maxiter=100_000))
 
 
 def merge_onset(anisotropy: ArrayLike) -> FloatArray | float:
@@ -142,7 +142,7 @@ def merge_onset(anisotropy: ArrayLike) -> FloatArray | float:
     r = np.asarray(anisotropy, dtype=float)
     if not np.all(r >= 1):
         raise ValueError(f"'anisotropy' of merge_onset must be at least 1 (round); got {first_not(r, r >= 1):g}.")
-    return plain(0.8 * np.sqrt(r))
+    return scalar_or_array(0.8 * np.sqrt(r))
 
 
 def hard_split_improves(X: ArrayLike) -> bool:
@@ -272,5 +272,5 @@ def first_not(values: FloatArray, fits: ArrayLike) -> float:
     return float(values[~np.asarray(fits)].flat[0])
 
 
-def plain(values: FloatArray) -> FloatArray | float:
+def scalar_or_array(values: FloatArray) -> FloatArray | float:
     return float(values) if np.ndim(values) == 0 else values

@@ -29,6 +29,23 @@ class Components:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SphericalMixture:
+    """Spherical components of one table, each with the rows that are most probably its own."""
+
+    means: FloatArray  # (k, n_features) of the fitted components
+    variances: FloatArray  # (k,) of the fitted components, mean over the features
+    rows: Components  # sums of the rows of each
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of_rows(cls, rows: Components) -> "SphericalMixture":
+        """Components with the means and variances of their rows."""
+        return cls(means=rows.means, variances=rows.variances, rows=rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEstimate:
     """What phase 1 found at one client. It stays there; an aggregator's client step decides what of it is sent."""
 

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.base import Local
-from koncord.aggregate.consensus import Refine, Report, Sums, choosing, moved, refine, report
+from koncord.aggregate.consensus import Refine, Report, Sums, choosing, moved, refine, report_micro_clusters
 from koncord.aggregate.consensus.choosing import (
     ONE_CLUSTER,
     STABILITY_DRAWS,
@@ -58,7 +58,7 @@ CENTERS = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
 
 def local(X, min_report=1):
     estimate = LocalEstimate(n_components=1, means=X[:1])
-    return Local(X=X, estimate=estimate, stream=(0, 0, 0), min_report=min_report)
+    return Local(X=X, phase1=lambda: estimate, stream=(0, 0, 0), min_report=min_report)
 
 
 def clusters(held, n_each=60, seed=0, centers=CENTERS):
@@ -395,9 +395,9 @@ def test_no_sum_of_fewer_rows_than_the_floor_leaves_a_client():
 
 def test_the_floor_of_the_site_counts_where_it_is_higher():
     X = clusters([0, 1])[0]
-    _, micro = report(local(X, min_report=50), None, Report(min_report=20))
+    _, micro = report_micro_clusters(local(X, min_report=50), None, Report(min_report=20))
     assert micro.counts.min() >= 50
-    _, none = report(local(X, min_report=500), None, Report(min_report=20))
+    _, none = report_micro_clusters(local(X, min_report=500), None, Report(min_report=20))
     assert len(none) == 0
 
 
@@ -426,7 +426,7 @@ def fields_of(micro):
 
 def test_separated_clusters_are_found_whatever_a_site_holds():
     tables, y = sites()
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     assert fitted.n_clusters_ == 4
     assert adjusted_rand_score(y, np.concatenate(fitted.labels_)) == 1.0
     told = fitted.model_.diagnostics
@@ -521,7 +521,7 @@ def test_when_nobody_answers_a_round_the_centers_stay():
 def test_a_site_below_the_floor_sends_no_micro_cluster_and_still_gets_labels():
     tables, _ = sites()
     tables["small"] = CENTERS[:1] + np.random.default_rng(0).normal(size=(7, 3))
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     assert fitted.model_.diagnostics.micro_clusters["small"] == 0
     assert len(np.unique(fitted.labels_[fitted.sites_.index("small")])) == 1
 
@@ -745,7 +745,7 @@ def test_an_elongated_cluster_beside_a_round_one_is_found_by_its_shape():
     long = rng.normal(size=(400, 2)) * [8, 0.5]
     ball = rng.normal(size=(400, 2)) * 0.5 + [6, 4]
     tables = [np.concatenate([long[at::4], ball[at::4]]) for at in range(4)]
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(tables)
     labels = np.concatenate(fitted.labels_)
     truth = np.concatenate([np.repeat([0, 1], 100)] * 4)
     assert adjusted_rand_score(truth, labels) > adjusted_rand_score(
@@ -766,7 +766,7 @@ def test_a_cloud_without_clusters_is_one_cluster_or_is_said_to_be_without_gaps(s
         said = []
         for seed in range(3):
             X = cloud(np.random.default_rng(seed), n_sites * n_rows)
-            fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0)
+            fitted = FederatedClustering(KnownCounts(1), Consensus(), log=False, fence=False, random_state=0)
             fitted.fit(np.split(X, n_sites))
             said.append(
                 fitted.n_clusters_ == 1 or "cloud without any clusters" in " ".join(fitted.model_.diagnostics.notes)

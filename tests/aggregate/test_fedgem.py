@@ -106,7 +106,7 @@ def test_the_released_variant_is_the_released_program(name):
         variant="released",
         start=[case[f"init_{g}"] for g in range(n)],
     )
-    fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0, min_report=1).fit(
+    fitted = FederatedClustering(KnownCounts(1), aggregator, random_state=0, min_report=1, standardize=False).fit(
         [case[f"X_{g}"] for g in range(n)]
     )
     theirs = np.concatenate([case[f"group_{g}"] for g in range(n)])
@@ -131,14 +131,16 @@ def federation(n_sites, held, n_each=60, seed=0, spacing=9.0):
 @pytest.mark.parametrize("radius", ["program", "exact"])
 def test_separated_clusters_are_matched_across_sites(radius, start):
     X, y, k = federation(8, 3)
-    fitted = FederatedClustering(KnownCounts(3), FedGEM(upsilon=2, radius=radius, start="means"), random_state=0).fit(X)
+    fitted = FederatedClustering(
+        KnownCounts(3), FedGEM(upsilon=2, radius=radius, start="means"), random_state=0, standardize=False
+    ).fit(X)
     assert fitted.n_clusters_ == k
     assert adjusted_rand_score(np.concatenate(y), np.concatenate(fitted.labels_)) == 1.0
 
 
 def test_an_open_upsilon_is_chosen_from_the_stated_grid_without_labels():
     X, y, k = federation(6, 3, seed=1)
-    fitted = FederatedClustering(KnownCounts(3), FedGEM(start="means"), random_state=0).fit(X)
+    fitted = FederatedClustering(KnownCounts(3), FedGEM(start="means"), random_state=0, standardize=False).fit(X)
     choice = fitted.model_.diagnostics.choice
     assert choice.upsilon in UPSILONS
     assert [each.upsilon for each in choice.candidates] == list(UPSILONS)
@@ -149,7 +151,7 @@ def test_an_open_upsilon_is_chosen_from_the_stated_grid_without_labels():
 
 def test_a_huge_upsilon_makes_all_balls_meet_and_the_result_says_so():
     X, _, _ = federation(4, 3)
-    fitted = FederatedClustering(KnownCounts(3), FedGEM(upsilon=1e9), random_state=0).fit(X)
+    fitted = FederatedClustering(KnownCounts(3), FedGEM(upsilon=1e9), random_state=0, standardize=False).fit(X)
     assert fitted.model_.diagnostics.extra["all_balls_meet"] is True
     assert "order of the pairs" in fitted.model_.diagnostics.notes[0]
     assert fitted.n_clusters_ == 3
@@ -157,7 +159,9 @@ def test_a_huge_upsilon_makes_all_balls_meet_and_the_result_says_so():
 
 def test_one_gaussian_over_many_sites_is_one_cluster():
     rng = np.random.default_rng(0)
-    fitted = FederatedClustering(KnownCounts(1), FedGEM(), random_state=0).fit([rng.normal(size=(50, 4))] * 6)
+    fitted = FederatedClustering(KnownCounts(1), FedGEM(), random_state=0, standardize=False).fit(
+        [rng.normal(size=(50, 4))] * 6
+    )
     assert fitted.n_clusters_ == 1
 
 
@@ -175,5 +179,7 @@ def test_one_gaussian_over_many_sites_is_one_cluster():
 def test_wrong_arguments_are_named(options, message):
     X, _, _ = federation(3, 2)
     with pytest.raises(ValueError, match="of FedGEM") as caught:
-        FederatedClustering(KnownCounts(2), FedGEM(**{"upsilon": 1, **options}), random_state=0).fit(X)
+        FederatedClustering(KnownCounts(2), FedGEM(**{"upsilon": 1, **options}), random_state=0, standardize=False).fit(
+            X
+        )
     assert message in str(caught.value)

@@ -16,7 +16,7 @@ from koncord.aggregate.fedkmeans import (
     spread,
 )
 from koncord.errors import KoncordError, MessageError
-from koncord.kernels.lloyd import cost, kpp
+from koncord.kernels.lloyd import cost, kmeans, kpp
 from koncord.session.site import client_stream
 
 
@@ -213,3 +213,14 @@ def test_parameters_may_be_numbers_of_numpy(federate, six):
 
 def test_it_declares_what_it_sends(declares_what_it_sends):
     declares_what_it_sends(FedKMeans)
+
+
+def test_the_first_round_clusters_until_nothing_moves_and_the_later_ones_pass_once():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    for given, first, later in (({}, 100, 1), ({"first_iters": 1, "local_iters": 3}, 1, 3)):
+        server = FedKMeans(5, **given).server(("a",), 2, rng)
+        begin = next(server)
+        assert begin.local_iters == first
+        found = kmeans(X, 5, rng, max_iter=first)
+        assert server.send({"a": LocalMeans(centers=found.centers, counts=found.counts)}).local_iters == later

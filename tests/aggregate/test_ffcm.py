@@ -11,7 +11,7 @@ from koncord.aggregate.ffcm import (
     Fuzzify,
     FuzzySums,
     averaged,
-    clustered,
+    clustered_centers,
     fuzzify,
     gathered,
     local_centers,
@@ -133,13 +133,13 @@ def test_averages_are_weighted_by_support():
 def test_avg2_seeds_anew_in_the_first_round_only():
     rng = np.random.default_rng(0)
     local, previous = rng.normal(size=(30, 2)), rng.normal(size=(4, 2))
-    first = clustered(local, None, np.random.default_rng(1), previous=previous, n_init=10)
+    first = clustered_centers(local, None, np.random.default_rng(1), previous=previous, n_init=10)
     np.testing.assert_array_equal(first, kmeans(local, 4, np.random.default_rng(1), n_init=10).centers)
-    later = clustered(local, None, np.random.default_rng(1), previous=previous, n_init=0)
+    later = clustered_centers(local, None, np.random.default_rng(1), previous=previous, n_init=0)
     np.testing.assert_array_equal(later, lloyd(local, previous).centers)
-    few = clustered(local[:2], None, np.random.default_rng(1), previous=previous, n_init=10)
+    few = clustered_centers(local[:2], None, np.random.default_rng(1), previous=previous, n_init=10)
     assert few.shape == previous.shape
-    assert clustered(local[:0], None, rng, previous=previous, n_init=10) is previous
+    assert clustered_centers(local[:0], None, rng, previous=previous, n_init=10) is previous
 
 
 @settings(max_examples=30, deadline=None)

@@ -69,7 +69,7 @@ def test_cuts_find_the_clusters_that_were_taken_as_one():
 def fitted(**options):
     X, y = two_pairs()
     sites = {f"s{at}": X[at::3] for at in range(3)}
-    return FederatedClustering(KnownCounts(1), Consensus(**options), random_state=0).fit(sites), X, y
+    return FederatedClustering(KnownCounts(1), Consensus(**options), random_state=0, standardize=False).fit(sites), X, y
 
 
 @pytest.mark.parametrize("n_rounds", [0, 2])

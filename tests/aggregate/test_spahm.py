@@ -18,9 +18,9 @@ from koncord.aggregate.spahm import (
     match,
     matched_in_turn,
     matching_from,
+    means_stand_for_rows,
     posterior_means,
     rematch,
-    stands_for_rows,
     start_priors,
     totals,
 )
@@ -281,9 +281,9 @@ def test_no_row_is_sent_while_atoms_stand_for_two(federate, uneven, disclosed):
 def test_a_mean_that_is_a_row_is_withheld_even_if_other_rows_lie_near_it():
     X = np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [9.0, 9.0], [9.0, 9.0]])
     means = np.array([[0.0, 0.0], [9.0, 9.0], [1.0, 0.5], [70.0, 70.0]])
-    assert stands_for_rows(X, means, 2).tolist() == [False, True, True, False]
-    assert stands_for_rows(np.append(X, [[0.1, 0.1]], axis=0), means, 2).tolist() == [False, True, True, False]
-    assert stands_for_rows(X, means, 1).tolist() == [True, True, True, False]
+    assert means_stand_for_rows(X, means, 2).tolist() == [False, True, True, False]
+    assert means_stand_for_rows(np.append(X, [[0.1, 0.1]], axis=0), means, 2).tolist() == [False, True, True, False]
+    assert means_stand_for_rows(X, means, 1).tolist() == [True, True, True, False]
 
 
 def test_what_is_sent_does_not_grow_with_the_rows(federate, six):

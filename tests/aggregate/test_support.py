@@ -172,12 +172,17 @@ def test_micro_clusters_that_were_set_aside_are_said_and_support_no_cluster():
 def test_a_cluster_that_one_site_alone_holds_is_found_unless_support_is_asked_for():
     tables = {f"s{at}": table([0, 1], seed=at)[0] for at in range(4)} | {"alone": table([0, 3], seed=9)[0]}
     given = {"estimator": KnownCounts(1), "random_state": 0}
-    assert FederatedClustering(aggregator=Consensus(), **given).fit(tables).n_clusters_ == 3
-    assert FederatedClustering(aggregator=Consensus(min_support=2), **given).fit(tables).n_clusters_ == 2
+    assert FederatedClustering(aggregator=Consensus(), **given, standardize=False).fit(tables).n_clusters_ == 3
+    assert (
+        FederatedClustering(aggregator=Consensus(min_support=2), **given, standardize=False).fit(tables).n_clusters_
+        == 2
+    )
 
 
 def test_where_no_two_sites_agree_the_first_choice_stands():
     tables = {f"s{at}": table([at], seed=at)[0] for at in range(4)}
-    fitted = FederatedClustering(KnownCounts(1), Consensus(min_support=2), random_state=0, min_support=2).fit(tables)
+    fitted = FederatedClustering(
+        KnownCounts(1), Consensus(min_support=2), random_state=0, min_support=2, standardize=False
+    ).fit(tables)
     assert fitted.n_clusters_ == 4
     assert fitted.model_.info["weak_clusters"] == [0, 1, 2, 3]

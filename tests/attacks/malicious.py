@@ -73,7 +73,7 @@ class Malicious:
         self.exchange += 1
         packed = []
         for message in messages:
-            is_setup = isinstance(message, setup.Describe | setup.Prepare)
+            is_setup = isinstance(message, setup.OPENINGS)
             self.round_ += not is_setup
             packed.append(pack(message, round_=0 if is_setup else self.round_))
         self.n_asked += len(messages)
@@ -126,7 +126,7 @@ class Malicious:
         return read_ledger(self.place.ledger) if self.place.ledger.exists() else []
 
 
-def n_rows_told(found, X):
+def n_rows_reported(found, X):
     """Rows of X that are among the guesses, to the last digit that matters; and guesses that are no row."""
     if not len(found):
         return 0, 0

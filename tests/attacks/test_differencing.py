@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from malicious import FLOOR, N_ROWS, Malicious, columns_of, n_rows_told, state_folder, table
+from malicious import FLOOR, N_ROWS, Malicious, columns_of, n_rows_reported, state_folder, table
 from sklearn.datasets import load_digits
 
 import koncord
@@ -65,7 +65,7 @@ def test_bisection_by_many_rounds_tells_no_row(tmp_path, capsys):
     moments = coordinator.moments()
     coordinator.prepare()
     found = [row for column in range(X.shape[1]) for row in bisected(coordinator, moments, column, 3000)]
-    n_rows, n_wrong = n_rows_told(found, X)
+    n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "bisection", coordinator, n_rows, n_wrong)
     assert n_rows == 0
 
@@ -82,7 +82,7 @@ def test_two_thousand_questions_of_a_bisection_that_are_all_answered_tell_no_row
     while coordinator.n_asked < 2000 and column < X.shape[1]:
         found += bisected(coordinator, moments, column, 2000)
         column += 1
-    n_rows, n_wrong = n_rows_told(found, X)
+    n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "bisection, all answered", coordinator, n_rows, n_wrong)
     assert coordinator.n_refused == 0
     assert n_rows == 0
@@ -98,7 +98,7 @@ def test_two_thousand_combs_that_are_all_answered_tell_no_row(tmp_path, capsys):
         direction = rng.normal(size=X.shape[1])
         direction /= np.linalg.norm(direction)
         found += combed(coordinator, direction, moments, n_slabs=20, n_shifts=100, shift=0.01, a_time=1)
-    n_rows, n_wrong = n_rows_told(found, X)
+    n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "combs, all answered", coordinator, n_rows, n_wrong)
     assert coordinator.n_refused == 0
     assert n_rows == 0
@@ -148,7 +148,7 @@ def test_combs_of_many_rounds_or_of_many_messages_in_one_exchange_tell_no_row(a_
         direction = rng.normal(size=X.shape[1])
         direction /= np.linalg.norm(direction)
         found += combed(coordinator, direction, moments, n_slabs=20, n_shifts=100, shift=0.01, a_time=a_time)
-    n_rows, n_wrong = n_rows_told(found, X)
+    n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "combs", coordinator, n_rows, n_wrong)
     assert n_rows == 0
 
@@ -171,7 +171,7 @@ def test_the_rounds_of_a_method_tell_no_row_by_differences(
     coordinator.prepare()
     asked = {"n_slabs": n_slabs, "shift": rows_apart * n_slabs / (0.85 * N_ROWS), "reach": 1.4, "a_time": 1}
     found = combed(coordinator, np.eye(X.shape[1])[14], moments, n_shifts=n_refining + 5, **asked)
-    n_rows, n_wrong = n_rows_told(found, X)
+    n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, f"combs within the rounds of {name}", coordinator, n_rows, n_wrong)
     assert coordinator.n_refused == 5
     assert n_rows == 0
@@ -206,7 +206,7 @@ def test_the_rounds_of_honest_runs_tell_no_row(name, benchmark_set, capsys):
     estimator = koncord.KnownCounts(3)
     sites = [Overheard(site, own, columns, estimator=estimator, aggregator=aggregator) for site, own in tables.items()]
     run_federation(InProcess(sites), aggregator, seed=0, standardize=False, settings={}, min_report=FLOOR)
-    n_rows = sum(n_rows_told(differences(each), tables[site])[0] for site, each in answers.items())
+    n_rows = sum(n_rows_reported(differences(each), tables[site])[0] for site, each in answers.items())
     with capsys.disabled():
         print(f"\n  differences of the rounds of an honest run, {name}: {n_rows} rows", end=" ")
     assert all(answers.values())

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from malicious import N_ROWS, Malicious, joined, n_rows_told, state_folder, table
+from malicious import N_ROWS, Malicious, joined, n_rows_reported, state_folder, table
 
 from koncord.aggregate import consensus
 from koncord.errors import NotAllowed
@@ -26,7 +26,7 @@ def n_told_between(seen, X):
     counts = np.concatenate([each[0] for each in seen])
     sums = np.concatenate([each[1] for each in seen])
     one, other = np.nonzero(counts[:, None] - counts == 1)
-    return n_rows_told(list(sums[one] - sums[other]), X)
+    return n_rows_reported(list(sums[one] - sums[other]), X)
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["a row more", "a row fewer"])

@@ -12,7 +12,7 @@ from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.registry import AGGREGATORS as REGISTERED
 from koncord.aggregate.registry import aggregator_named
 from koncord.checks.aggregators import AGGREGATOR_CHECKS, check_aggregator, for_clusters
-from koncord.checks.failing import in_words
+from koncord.checks.failing import sentence_of
 from koncord.errors import DisclosureRefused
 
 CENTERS = 10.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 1]])
@@ -54,7 +54,7 @@ def sites(n_each=50, seed=0):
     return X, y
 
 
-@pytest.mark.parametrize("check", AGGREGATOR_CHECKS, ids=in_words)
+@pytest.mark.parametrize("check", AGGREGATOR_CHECKS, ids=sentence_of)
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_the_aggregator_passes_the_check(name, check):
     check(AGGREGATORS[name])
@@ -69,7 +69,7 @@ def test_only_afcl_sends_rows():
 def test_any_estimator_works_with_any_aggregator(estimator, aggregator):
     X, y = sites()
     federation = FederatedClustering(
-        clone(ESTIMATORS[estimator]), clone(AGGREGATORS[aggregator]), random_state=0, min_report=1
+        clone(ESTIMATORS[estimator]), clone(AGGREGATORS[aggregator]), random_state=0, min_report=1, standardize=False
     )
     fitted = federation.fit(X)
     assert fitted.n_clusters_ >= 1
@@ -84,7 +84,9 @@ def test_any_estimator_works_with_any_aggregator(estimator, aggregator):
 @pytest.mark.parametrize("name", [name for name in AGGREGATORS if name != "afcl"])
 def test_separated_clusters_are_found_when_the_local_counts_are_known(name):
     X, y = sites(seed=1)
-    fitted = FederatedClustering(KnownCounts(2), clone(AGGREGATORS[name]), random_state=1, min_report=1).fit(X)
+    fitted = FederatedClustering(
+        KnownCounts(2), clone(AGGREGATORS[name]), random_state=1, min_report=1, standardize=False
+    ).fit(X)
     assert fitted.n_clusters_ == K
     assert adjusted_rand_score(np.concatenate(list(y.values())), np.concatenate(fitted.labels_)) > 0.99
 
@@ -98,11 +100,15 @@ def test_one_cluster_over_many_sites_and_one_site_alone_are_possible(name):
             aggregator.set_params(**{parameter: value})
     tables = [rng.normal(size=(40, 2)) for _ in range(4)]
     assert (
-        FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0, min_report=1).fit(tables).n_clusters_
+        FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0, min_report=1, standardize=False)
+        .fit(tables)
+        .n_clusters_
         == 1
     )
     assert (
-        FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0, min_report=1).fit(tables[:1]).n_clusters_
+        FederatedClustering(KnownCounts(1), clone(aggregator), random_state=0, min_report=1, standardize=False)
+        .fit(tables[:1])
+        .n_clusters_
         == 1
     )
 
@@ -110,13 +116,13 @@ def test_one_cluster_over_many_sites_and_one_site_alone_are_possible(name):
 @pytest.mark.parametrize("aggregator", [KFed(), FedKMeans(), FFCM()])
 def test_an_aggregator_that_needs_k_says_so_in_one_sentence(aggregator):
     with pytest.raises(ValueError, match=f"'n_clusters' of {type(aggregator).__name__} is missing") as caught:
-        FederatedClustering(KnownCounts(2), aggregator, random_state=0, min_report=1).fit(sites()[0])
+        FederatedClustering(KnownCounts(2), aggregator, random_state=0, min_report=1, standardize=False).fit(sites()[0])
     assert str(caught.value).count("\n") == 0
 
 
 def test_the_one_that_discloses_rows_refuses_until_it_is_allowed():
     with pytest.raises(DisclosureRefused, match="allow_disclosure=True"):
-        FederatedClustering(KnownCounts(2), AFCL(8), random_state=0).fit(sites()[0])
+        FederatedClustering(KnownCounts(2), AFCL(8), random_state=0, standardize=False).fit(sites()[0])
 
 
 # --- the checks themselves ---

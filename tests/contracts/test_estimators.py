@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from koncord import ASM, DPGMM, GMeans, KnownCounts, LabelFreeSearch, XMeans
 from koncord.checks.estimators import ESTIMATOR_CHECKS, assert_is_an_estimate, check_local_estimator, three_groups
-from koncord.checks.failing import in_words
+from koncord.checks.failing import sentence_of
 from koncord.estimate import dpgmm, gmeans, xmeans
 from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS as REGISTERED
@@ -20,9 +20,9 @@ ESTIMATORS = [
     ASM(random_state=0),
     ASM("identity", random_state=0),
     XMeans(random_state=0),
-    XMeans(**xmeans.PAPER, random_state=0),
+    XMeans(**xmeans.XMEANS_PAPER, random_state=0),
     GMeans(random_state=0),
-    GMeans(**gmeans.PAPER, random_state=0),
+    GMeans(**gmeans.GMEANS_PAPER, random_state=0),
     DPGMM(random_state=0),
     KnownCounts(3, random_state=0),
 ]
@@ -31,7 +31,10 @@ GRIDS = {
     "ASM": {"min_mass": [20, 30], "merge_factor": [0.75, 1.5]},
     "XMeans": {},
     "GMeans": {"significance": [1e-4, 0.05]},
-    "DPGMM": {"concentration": dpgmm.GRID["concentration"][:2], "weight_threshold": dpgmm.GRID["weight_threshold"]},
+    "DPGMM": {
+        "concentration": dpgmm.DPGMM_GRID["concentration"][:2],
+        "weight_threshold": dpgmm.DPGMM_GRID["weight_threshold"],
+    },
     "KnownCounts": {},
 }
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
@@ -46,7 +49,7 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
 
 
 @every_estimator
-@pytest.mark.parametrize("check", ESTIMATOR_CHECKS, ids=in_words)
+@pytest.mark.parametrize("check", ESTIMATOR_CHECKS, ids=sentence_of)
 def test_the_estimator_passes_the_check(estimator, check):
     check(estimator)
 

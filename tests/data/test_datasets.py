@@ -67,7 +67,7 @@ def test_the_frogs_have_two_sets_of_classes_on_the_same_rows(no_data):
 
 
 @pytest.mark.parametrize("name", sorted(set(STORED) - {"waveform"}))
-def test_a_set_that_is_not_here_is_told_where_to_get_it(no_data, name, tmp_path, monkeypatch):
+def test_a_set_that_is_not_here_is_reported_where_to_get_it(no_data, name, tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path / "named"))
     with pytest.raises(koncord.KoncordError) as told:
         load(name)
@@ -104,7 +104,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 @pytest.mark.parametrize("name", ["fmnist", "emnist", "cifar10"])
-def test_an_embedding_that_is_not_here_is_told_how_to_train_it(no_data, name):
+def test_an_embedding_that_is_not_here_is_reported_how_to_train_it(no_data, name):
     with pytest.raises(koncord.KoncordError, match=rf"with: koncord embed .* --out {STORED[name].file}\.$"):
         load(name)
 

@@ -346,7 +346,7 @@ def test_a_redirection_is_followed_but_not_in_circles_nor_out_of_the_web(server)
         download(server.serve("/out", redirect("ftp://127.0.0.1/file")))
 
 
-def test_a_machine_that_is_offline_is_told_that_nothing_can_be_reached():
+def test_a_machine_that_is_offline_is_reported_that_nothing_can_be_reached():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(FetchError, match=rf"http://127\.0\.0\.1:{port}/file cannot be reached \(Connection refused\)"):

@@ -233,6 +233,181 @@ def test_constant_columns_are_named_and_kept(write):
     assert table.columns == ("a", "b", "c")
 
 
+# --- numbers as people write them ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "notes"),
+    [
+        ("a;b\n1,5;2\n-,25;3\n", [[1.5, 2], [-0.25, 3]], ("a is read with a decimal comma",)),
+        ("a;b\n0,250;2\n", [[0.25, 2]], ("a is read with a decimal comma",)),
+        ("a;b\n1,234;2\n1234,5;2\n", [[1.234, 2], [1234.5, 2]], ("a is read with a decimal comma",)),
+        (
+            "a;b\n1,234;2\n1.234,567;2\n",
+            [[1.234, 2], [1234.567, 2]],
+            ("a is read with a decimal comma and separators between thousands",),
+        ),
+        # one column that can be read in one way only decides for the others
+        (
+            "a;b\n1,234;2,5\n",
+            [[1.234, 2.5]],
+            ("a is read with a decimal comma", "b is read with a decimal comma"),
+        ),
+        ('a,b\n"1,234,567",2\n', [[1234567, 2]], ("a is read with separators between thousands",)),
+        ('a,b\n"1,234",2\n12.5,3\n', [[1234, 2], [12.5, 3]], ("a is read with separators between thousands",)),
+        ('a,b\n"-1,5e3",2\n"NA",3\n', [[-1500, 2], [math.nan, 3]], ("a is read with a decimal comma",)),
+    ],
+)
+def test_commas_that_can_be_read_in_one_way_are_read_and_named(write, text, expected, notes):
+    table = read_table(write("t.csv", text), may_miss=True)
+    assert np.array_equal(table.X, expected, equal_nan=True)
+    assert table.notes == notes
+
+
+@pytest.mark.parametrize(
+    ("decimal", "expected"), [(",", [[7, 1.5], [1.234, 1234], [12.5, 2]]), (".", [[7, 15], [1234, 1.234], [12.5, 2]])]
+)
+def test_the_owner_says_what_a_comma_is(write, decimal, expected):
+    text = "a;b\n7;1,5\n1,234;1.234\n12,5;2\n" if decimal == "," else 'a;b\n7;15\n"1,234";1.234\n12.5;2\n'
+    assert read_table(write("t.csv", text), decimal=decimal).X.tolist() == expected
+
+
+def test_a_column_with_points_in_a_file_with_decimal_commas_keeps_its_points(write):
+    table = read_table(write("t.csv", "a;b\n1,5;12.5\n2,5;0.125\n"), decimal=",")
+    assert table.X.tolist() == [[1.5, 12.5], [2.5, 0.125]]
+    assert "b is read with a decimal point" in table.notes
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(
+    arrays(float, st.tuples(st.integers(1, 5), st.just(2)), elements=st.floats(-1e9, 1e9).map(lambda x: round(x, 4)))
+)
+def test_a_table_with_decimal_commas_and_points_between_thousands_is_the_table_without(write, values):
+    cells = [[f"{value:,.4f}".translate(str.maketrans(",.", ".,")) for value in row] for row in values]
+    table = read_table(write("t.csv", "\n".join(["a;b", *(";".join(row) for row in cells)])), decimal=",")
+    assert table.X.tolist() == [[float(f"{value:.4f}") for value in row] for row in values]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# exported 2026-11-16, plant 3\n#\na,b\n1,2\n3,4\n",
+        "# a,b\n1,2\n3,4\n",  # as np.savetxt writes a header
+        "\n# note\na,b\n1,2\n# the pump was off, here, for a while\n3,4\n# end\n",
+    ],
+)
+def test_lines_that_begin_with_a_hash_are_comments(write, text):
+    table = read_table(write("t.csv", text))
+    assert (table.columns, table.X.tolist()) == (("a", "b"), [[1, 2], [3, 4]])
+
+
+def test_what_stands_for_a_missing_value_is_missing(write):
+    path = write("t.csv", "a,b\n-999,2\n3,?\n5,6\n")
+    found = read_table(path, na=["-999", "?"], may_miss=True).X
+    assert np.array_equal(found, [[math.nan, 2], [3, math.nan], [5, 6]], equal_nan=True)
+    assert "2 missing values in 'a' (1) and 'b' (1)" in refusal(path, na=["-999", "?"])
+
+
+# --- columns that are no measurements ---
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2020-02-03", "2021-12-31"],
+        ["2020-02-03 12:30:00", ""],
+        ["16.11.2026 07:05", "1.2.26"],
+        ["11/16/2026", "1/2/2026"],
+        ["3 Feb 2020", "14-Mar-21"],
+        ["12:30", "23:59"],
+        ["2020-02-03T12:30:00Z", "2020-02-03T12:31:00.250+02:00"],
+    ],
+)
+def test_dates_and_times_are_left_out_and_named(write, cells):
+    table = read_table(write("t.csv", "when,b\n" + "".join(f"{cell},{at}.5\n" for at, cell in enumerate(cells))))
+    assert (table.columns, dict(table.left_out)) == (("b",), {"when": "dates or times"})
+
+
+def test_numbers_that_could_be_no_date_are_none(write):
+    assert read_table(write("t.csv", "version,b\n1.2,1\n3.4,2\n")).columns == ("version", "b")
+
+
+def test_text_that_names_rows_is_left_out_and_other_text_is_not(write):
+    rows = [f"unit-{at},{'on' if at % 2 else 'off'},{at}.5\n" for at in range(30)]
+    path = write("t.csv", "name,state,x\n" + "".join(rows))
+    table = read_table(path, drop=["state"])
+    assert (table.columns, tuple(table.left_out)) == (("x",), ("name",))
+    assert "use it as a category with --categories state, or leave it out with --drop state." in refusal(path)
+    assert read_table(path, refuses=False).texts == {"state": ("off", "on")}
+    assert "'name' (text, row 1: 'unit-0')" in refusal(path, columns=["name", "x"])
+
+
+@pytest.mark.parametrize("name", ["id", "patient_id", "Serial No", "ID", "uuid"])
+def test_whole_numbers_that_name_rows_are_left_out_unless_asked_for(write, name):
+    path = write("t.csv", f"{name},x\n" + "".join(f"{at * 7919 % 101},{at}.5\n" for at in range(40)))
+    assert (read_table(path).columns, tuple(read_table(path).left_out)) == (("x",), (name,))
+    assert read_table(path, columns=[name, "x"]).columns == (name, "x")
+    repeated = write("t.csv", f"{name},x\n" + "".join(f"{at % 5},{at}.5\n" for at in range(40)))
+    assert read_table(repeated).columns == (name, "x")
+
+
+# --- categories ---
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz", "t.xlsx"])
+def test_levels_of_a_category_are_the_same_in_every_format(write, tmp_path, name):
+    sizes = [3.0, 1.0, 20.0, 1.0]
+    if name == "t.csv":
+        path = write(name, "size,x\n3,1\n1.0,2\n20,3\n1,4\n")
+    elif name == "t.xlsx":
+        path = tmp_path / name
+        excel(path, [["size", "x"], *([size, at] for at, size in enumerate(sizes, start=1))])
+    else:
+        content = {"size": sizes, "x": [1.0, 2, 3, 4]}
+        whole = {"X": np.array(list(content.values())).T, "columns": np.array(["size", "x"])}
+        path = write(name, whole if name == "t.npz" else content)
+    table = read_table(path, categories=["size"])
+    assert table.levels == {"size": ("1", "3", "20")}
+    assert table.X.tolist() == [[1, 1], [0, 2], [2, 3], [0, 4]]
+
+
+def test_a_missing_level_is_missing(write):
+    table = read_table(write("t.csv", "c,x\nb,1\n,2\n-9,3\na,4\n"), categories=["c"], na=["-9"], may_miss=True)
+    assert table.levels == {"c": ("a", "b")}
+    assert np.array_equal(table.X[:, 0], [1, math.nan, math.nan, 0], equal_nan=True)
+
+
+# --- Excel ---
+
+
+def excel(path, rows, sheet="Sheet", before=()):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title = sheet
+    for name in before:
+        book.create_sheet(name)
+    for row in rows:
+        book[sheet].append(row)
+    book.save(path)
+
+
+def test_an_excel_sheet_is_a_table(tmp_path):
+    rows = [
+        [None, "when", "temp", "state"],
+        [0, datetime(2026, 1, 1), 1.5, "on"],
+        [1, datetime(2026, 1, 2), None, "off"],
+    ]
+    rows.append([2, datetime(2026, 1, 3), 3, "on"])
+    excel(tmp_path / "t.xlsx", rows, sheet="data", before=["other"])
+    table = read_table(tmp_path / "t.xlsx", categories=["state"], may_miss=True)
+    assert (table.columns, set(table.left_out)) == (("temp", "state"), {"x0", "when"})
+    assert np.array_equal(table.X, [[1.5, 1], [math.nan, 0], [3, 1]], equal_nan=True)
+    assert "is empty" in refusal(tmp_path / "t.xlsx", array="other")
+    assert "has no sheet 'dota'; did you mean 'data'?" in refusal(tmp_path / "t.xlsx", array="dota")
+    (tmp_path / "bad.xlsx").write_bytes(b"no archive")
+    assert "'bad.xlsx' cannot be read as Excel" in refusal(tmp_path / "bad.xlsx")
+
+
 # --- what is refused ---
 
 
@@ -248,29 +423,28 @@ def test_constant_columns_are_named_and_kept(write):
         ("t.csv", "name,n,city\nAnn,3,Ulm\n", "'name' (text, row 1: 'Ann') and 'city' (text, row 1: 'Ulm')"),
         ("t.csv", "name,n,city\nAnn,3,Ulm\n", "leave them out with --drop name,city."),
         ("t.csv", "a,b\n1,2\n2,3\n3,?\n", "'t.csv' has 1 column that is not numbers: 'b' (text, row 3: '?')"),
+        ("t.csv", "a,b\n1,2\n2,3\n3,?\n", "say that '?' is a missing value with --na '?', or leave it out with"),
         ("t.csv", 'a,"b,c"\n1,x\n', "leave it out with --drop '\"b,c\"'."),
         ("t.csv", b"a,b\n1,caf\xe9\n", "'b' (text, row 1: 'caf\ufffd')"),
-        ("t.csv", "a,b\n1,2020-02-03\n", "'b' (dates, row 1: '2020-02-03')"),
-        ("t.csv", "a,b\n1,12:30\n", "'b' (times, row 1: '12:30:00')"),
-        ("t.csv", "a;b\n1,5;2\n", "'t.csv' writes numbers with a decimal comma in 'a'; save it with decimal points."),
-        ("t.csv", "a;b\n0,250;2\n", "writes numbers with a decimal comma in 'a'; save it with decimal points."),
-        ("t.csv", "a;b\n1,234;2\n1234,5;2\n", "writes numbers with a decimal comma in 'a'"),
-        ("t.csv", "a;b\n1,234;2\n1.234,567;2\n", "writes numbers with a decimal comma in 'a'"),
-        ("t.csv", "a;b\n1,234;2,5\n", "writes numbers with a decimal comma in 'a' and 'b'"),
-        ("t.csv", 'a,b\n"1,234,567",2\n', "writes numbers with commas between thousands in 'a'; save it with nothing"),
-        ("t.csv", 'a,b\n"1,234",2\n12.5,3\n', "writes numbers with commas between thousands in 'a'"),
+        ("t.csv", "a\n2020-02-03\n", "'t.csv' has no column of numbers: a (dates or times)."),
         (
             "t.csv",
             'a,b\n7,1\n"1,234",2\n-999,3\n,4\n',
-            "'t.csv' writes numbers with a comma in 'a' that could be 1234 or 1.234 (row 2: '1,234'); save it with "
-            "decimal points and nothing between thousands, or leave it out with --drop a.",
+            "'t.csv' writes numbers with a comma in 'a' that could be 1234 or 1.234 ('1,234'); say which with "
+            "--decimal . or --decimal ,.",
         ),
-        ("t.csv", 'a;b\n"1,5";2\n1,234,567;3\n', "'a' (text, row 1: '1,5'); leave it out with --drop a."),
-        ("t.csv", 'a,b\n"1,234",2\n"Ann, Bob",3\n', "'a' (text, row 1: '1,234'); leave it out with --drop a."),
-        ("t.parquet", {"a": ["x"], "b": [1]}, "'a' (text); leave it out with --drop a."),
-        ("t.parquet", {"a": [date(2020, 1, 1)], "b": [datetime(2020, 1, 1)]}, "'a' (dates) and 'b' (dates)"),
-        ("t.parquet", {"a": [[1, 2]], "b": [1]}, "'a' (nested values)"),
-        ("t.parquet", {"a": pa.array(["x"]).dictionary_encode(), "b": [1]}, "'a' (text)"),
+        ("t.csv", "a;b\n1,5;2.5\n", "with a comma in 'a' and with a point in 'b'; say what stands before the decimals"),
+        ("t.csv", 'a;b\n"1,5";2\n1,234,567;3\n', "'a' (text, row 1: '1,5'); use it as a category with --categories a"),
+        ("t.csv", 'a,b\n"1,234",2\n"Ann, Bob",3\n', "'a' (text, row 1: '1,234'); "),
+        ("t.csv", 'a,"b,c"\n1,x\n2,y\n', "as a category with --categories '\"b,c\"', or leave it out with --drop"),
+        ("t.parquet", {"a": ["x"], "b": [1]}, "'a' (text, row 1: 'x'); leave it out with --drop a."),
+        (
+            "t.parquet",
+            {"a": [date(2020, 1, 1)], "b": [datetime(2020, 1, 1)]},
+            "no column of numbers: a (dates or times)",
+        ),
+        ("t.parquet", {"a": [[1, 2]], "b": [1]}, "'a' (nested values"),
+        ("t.parquet", {"a": pa.array(["x"]).dictionary_encode(), "b": [1]}, "'a' (text"),
         ("t.csv", "a,b,c\n1,,2\nNA,inf,3\n4,5,6\n", "2 missing values in 'a' (1) and 'b' (1)"),
         ("t.csv", "a,b,c\n1,,2\nNA,inf,3\n4,5,6\n", "1 infinite value in 'b', the first in row 1 of 'b'"),
         ("t.csv", "a,b,c\n1,,2\nNA,inf,3\n4,5,6\n", "or leave them out with --drop a,b."),
@@ -320,7 +494,9 @@ def test_what_is_not_there_is_refused_as_a_wrong_argument(write, tmp_path):
     cases = [
         (tmp_path / "gone.csv", {}, "'gone.csv' does not exist"),
         (tmp_path / "folder.csv", {}, "'folder.csv' is a folder, not a file"),
-        (write("t.xlsx", "x"), {}, "a table ends in .csv, .tsv, .parquet, .pq, .npy or .npz."),
+        (write("t.ods", "x"), {}, "a table ends in .csv, .tsv, .parquet, .pq, .xlsx, .npy or .npz."),
+        (people, {"categories": ["aeg"]}, "has no column 'aeg' of --categories; did you mean 'age'?"),
+        (people, {"decimal": ";"}, "--decimal must be '.' or ','; got ';'."),
         (people, {"columns": ["hieght"]}, "has no column 'hieght'; did you mean 'height'?"),
         (people, {"drop": ["AGE"]}, "has no column 'AGE'; did you mean 'age'?"),
         (people, {"drop": ["zip"]}, "has no column 'zip'; it has 'age' and 'height'."),

@@ -22,8 +22,15 @@ def read(tmp_path):
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "index"])
 @pytest.mark.parametrize("first", [0, 1, 500])
 def test_a_column_without_a_name_that_counts_is_an_index(read, name, first):
-    (note,) = notes_on([read(f"{name},a", [(first + at, at * at % 7) for at in range(9)])])
-    assert note.startswith(f"{name or 'x0'} has no name and counts the rows")
+    table = read(f"{name},a", [(first + at, at * at % 7) for at in range(9)])
+    assert table.columns == ("a",)
+    assert notes_on([table]) == [f"{name or 'x0'} is left out: counts the rows, as an index does"]
+
+
+def test_a_column_of_an_array_that_counts_is_noted_and_kept():
+    X = np.column_stack([np.arange(9.0), np.arange(9.0) ** 2 % 7])
+    (note,) = notes_on([Table(X=X, columns=("x0", "x1"), name="t")])
+    assert note.startswith("x0 has no name and counts the rows")
 
 
 @pytest.mark.parametrize(

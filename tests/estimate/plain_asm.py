@@ -1,22 +1,31 @@
 """ASM written as the paper's Algorithm 1 reads, row by row and pair by pair: the slow twin of koncord.estimate."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 
+class Component(NamedTuple):
+    rows: np.ndarray
+    mean: np.ndarray
+    variance: float
+
+
 def plain_asm(X, *, split_factor, min_mass, merge_factor, is_spherical=True, n_em_iter=15, max_components=200):
-    """Index lists of the rows of each component, and the number of components before merging."""
-    components = [np.arange(len(X))]
+    """Rows, mean and variance of each component, and the number of components before merging."""
+    components = [Component(np.arange(len(X)), X.mean(axis=0), X.var(axis=0).mean())]
     while True:
         room = max_components - len(components)
         after = []
-        for rows in components:
-            halves = plain_split(X[rows], split_factor, min_mass, is_spherical, n_em_iter) if room else None
-            if halves is None:
-                after.append(rows)
+        for each in components:
+            split = plain_split(X[each.rows], split_factor, min_mass, is_spherical, n_em_iter) if room else None
+            if split is None:
+                after.append(each)
             else:
-                after += [rows[halves], rows[~halves]]
+                is_first, means, variances = split
+                after.append(Component(each.rows[is_first], means[0], variances[0]))
+                after.append(Component(each.rows[~is_first], means[1], variances[1]))
                 room -= 1
         if len(after) == len(components):
             break
@@ -25,7 +34,7 @@ def plain_asm(X, *, split_factor, min_mass, merge_factor, is_spherical=True, n_e
 
 
 def plain_split(X, split_factor, min_mass, is_spherical, n_em_iter):
-    """Mask of the rows of the first child, or None where the split is refused."""
+    """Mask of the rows of the first child, and both means and variances, or None where the split is refused."""
     n, d = X.shape
     mean = X.mean(axis=0)
     covariance = (X - mean).T @ (X - mean) / n
@@ -53,7 +62,7 @@ def plain_split(X, split_factor, min_mass, is_spherical, n_em_iter):
     is_first = share[:, 0] >= share[:, 1]
     if two - one - penalty <= 0 or masses.min() < min_mass or is_first.all() or not is_first.any():
         return None
-    return is_first
+    return is_first, means, variances
 
 
 def log_normal(X, mean, variance):
@@ -61,15 +70,19 @@ def log_normal(X, mean, variance):
 
 
 def plain_merge(X, components, merge_factor):
+    """The first pair that overlaps becomes one: size-weighted mean, variance of the pooled rows; then again."""
+
     def overlap(a, b):
-        sigma_a, sigma_b = (np.sqrt(((X[c] - X[c].mean(axis=0)) ** 2).mean()) for c in (a, b))
-        return np.linalg.norm(X[a].mean(axis=0) - X[b].mean(axis=0)) <= merge_factor * (sigma_a + sigma_b)
+        return np.linalg.norm(a.mean - b.mean) <= merge_factor * (np.sqrt(a.variance) + np.sqrt(b.variance))
 
     components = list(components)
     while merge_factor > 0:
         for i, j in itertools.combinations(range(len(components)), 2):
-            if overlap(components[i], components[j]):
-                components[i] = np.concatenate([components[i], components[j]])
+            a, b = components[i], components[j]
+            if overlap(a, b):
+                rows = np.concatenate([a.rows, b.rows])
+                mean = (len(a.rows) * a.mean + len(b.rows) * b.mean) / len(rows)
+                components[i] = Component(rows, mean, X[rows].var(axis=0).mean())
                 del components[j]
                 break
         else:

@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
 from koncord import ASM, LabelFreeSearch
-from koncord.estimate.asm import GRID, MNIST_MERGE_FACTORS
+from koncord.estimate.asm import ASM_GRID, MNIST_MERGE_FACTORS
 from koncord.kernels import splitting
 
 
@@ -31,10 +31,10 @@ def waveform_client(benchmark_set):
 
 def assert_same_components(fitted, X, components):
     assert [sorted(np.flatnonzero(fitted.labels_ == k)) for k in range(fitted.n_components_)] == [
-        sorted(rows) for rows in components
+        sorted(each.rows) for each in components
     ]
-    np.testing.assert_allclose(fitted.means_, [X[rows].mean(axis=0) for rows in components], atol=1e-9)
-    np.testing.assert_array_equal(fitted.counts_, [len(rows) for rows in components])
+    np.testing.assert_allclose(fitted.means_, [each.mean for each in components], atol=1e-9)
+    np.testing.assert_array_equal(fitted.counts_, [len(each.rows) for each in components])
 
 
 @pytest.mark.parametrize("covariance", ["spherical", "identity"])
@@ -43,7 +43,7 @@ def test_a_fit_equals_the_plain_algorithm(seed, covariance):
     X = random_table(seed)
     rng = np.random.default_rng([seed, 1])
     config = {
-        "split_factor": float(rng.choice(GRID["split_factor"])),
+        "split_factor": float(rng.choice(ASM_GRID["split_factor"])),
         "min_mass": float(rng.choice([3, 8, 20])),
         "merge_factor": float(rng.choice([0, 0.75, 1.0, 1.5])),
     }
@@ -52,7 +52,7 @@ def test_a_fit_equals_the_plain_algorithm(seed, covariance):
     assert fitted.n_split_components_ == n_split
     assert_same_components(fitted, X, components)
     np.testing.assert_allclose(
-        fitted.variances_, [max(X[rows].var(axis=0).mean(), 1e-6 * X.var(axis=0).mean()) for rows in components]
+        fitted.variances_, [max(each.variance, 1e-6 * X.var(axis=0).mean()) for each in components]
     )
 
 
@@ -96,7 +96,7 @@ def plain_choice(X, seed, grid):
             for merge_factor in grid["merge_factor"]:
                 config = {"min_mass": min_mass, "split_factor": split_factor, "merge_factor": merge_factor}
                 components, _ = plain_asm(fitted, **config)
-                means = np.array([fitted[rows].mean(axis=0) for rows in components])
+                means = np.array([each.mean for each in components])
                 labels = ((held[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
                 is_scored = 1 < len(np.unique(labels)) < len(held)
                 score = round(silhouette_score(held, labels), 12) if is_scored else -np.inf
@@ -108,26 +108,42 @@ def plain_choice(X, seed, grid):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_choice_equals_a_plain_loop_over_the_grid_on_random_tables(seed):
     X = random_table(seed + 100)
-    fitted = ASM(random_state=seed).fit(X)
-    config = plain_choice(X, seed, GRID)
+    fitted = ASM(min_mass=ASM_GRID["min_mass"], random_state=seed).fit(X)
+    config = plain_choice(X, seed, ASM_GRID)
     assert fitted.config_ == config
     assert_same_components(fitted, X, plain_asm(X, **config)[0])
 
 
 def test_the_choice_equals_a_plain_loop_over_the_grid_on_real_rows(benchmark_set):
     X = waveform_client(benchmark_set)
-    grid = {**GRID, "min_mass": (50, 80, 120)}
+    grid = {**ASM_GRID, "min_mass": (50, 80, 120)}
     fitted = ASM(random_state=42, min_mass=grid["min_mass"]).fit(X)
     config = plain_choice(X, 42, grid)
     assert fitted.config_ == config
     assert_same_components(fitted, X, plain_asm(X, **config)[0])
 
 
+@pytest.mark.parametrize("is_stretched", [False, True], ids=["round", "stretched"])
+def test_of_tied_configurations_one_that_holds_on_all_rows_is_taken(is_stretched):
+    found = {"default": [], "to the letter": []}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = np.concatenate([rng.normal(center, 0.5, (80, 2)) for center in ([30, 2], [50, 9], [80, 4])])
+        X = StandardScaler().fit_transform(X) if is_stretched else X
+        default = ASM(random_state=seed).fit(X)
+        tied = [each for each in default.results_ if each.score == default.best_score_]
+        assert any(each.params == default.config_ for each in tied)
+        found["default"].append(default.n_components_)
+        found["to the letter"].append(ASM(min_mass=ASM_GRID["min_mass"], random_state=seed).fit(X).n_components_)
+    assert found["default"] == [3] * 12
+    assert found["to the letter"] != [3] * 12
+
+
 @pytest.mark.parametrize("covariance", ["spherical", "identity"])
 def test_one_tree_for_a_split_factor_scores_every_configuration_as_its_own_fit_does(covariance):
     X = StandardScaler().fit_transform(load_digits().data[:, 10:30])
     fast = ASM(covariance, random_state=7).fit(X)
-    slow = LabelFreeSearch(ASM(covariance), GRID, random_state=7).fit(X)
+    slow = LabelFreeSearch(ASM(covariance), ASM_GRID, random_state=7).fit(X)
     assert len(fast.results_) == 120
     for ours, theirs in zip(fast.results_, slow.results_, strict=True):
         assert ours.params == theirs.params
@@ -179,8 +195,8 @@ def test_far_apart_clusters_of_a_small_table_are_found_and_the_extra_masses_are_
     assert adjusted_rand_score(y, fitted.labels_) == 1.0
     assert fitted.extra_masses_ == tuple(n / by for by in (3, 6, 12, 24) if 2 <= n / by < 20)
     tried = list(dict.fromkeys(candidate.params["min_mass"] for candidate in fitted.results_))
-    assert set(tried) <= {*GRID["min_mass"], *fitted.extra_masses_}
-    assert tried[:5] == list(GRID["min_mass"])
+    assert set(tried) <= {*ASM_GRID["min_mass"], *fitted.extra_masses_}
+    assert tried[:5] == list(ASM_GRID["min_mass"])
     assert fitted.config_["min_mass"] in fitted.extra_masses_
 
 
@@ -197,11 +213,11 @@ def test_a_table_that_the_grid_suits_and_a_mass_that_is_given_are_left_alone():
     X = np.random.default_rng(0).normal(size=(75, 2))
     fitted = ASM(random_state=0).fit(X)
     assert fitted.extra_masses_ == ()
-    assert {candidate.params["min_mass"] for candidate in fitted.results_} == set(GRID["min_mass"])
-    for min_mass in (20, GRID["min_mass"]):
+    assert {candidate.params["min_mass"] for candidate in fitted.results_} == set(ASM_GRID["min_mass"])
+    for min_mass in (20, ASM_GRID["min_mass"]):
         fitted = ASM(min_mass=min_mass, random_state=0).fit(X[:50])
         assert fitted.extra_masses_ == ()
-        assert {candidate.params["min_mass"] for candidate in fitted.results_} <= set(GRID["min_mass"])
+        assert {candidate.params["min_mass"] for candidate in fitted.results_} <= set(ASM_GRID["min_mass"])
 
 
 def test_one_small_round_cluster_is_one_component():

@@ -103,7 +103,9 @@ def test_a_federation_runs_with_any_clusterer(estimator, blobs):
     sites = {name: np.concatenate([blobs(CENTERS, 40, seed=at)[0], OUTLIER]) for at, name in enumerate("abc")}
     if isinstance(estimator, GaussianMixture):
         sites = {name: X[:-1] for name, X in sites.items()}
-    fitted = FederatedClustering(estimator, FedGEM(), random_state=0, min_report=1).fit(sites)  # a ball is the outlier
+    fitted = FederatedClustering(estimator, FedGEM(), random_state=0, min_report=1, standardize=False).fit(
+        sites
+    )  # a ball is the outlier
     assert fitted.local_counts_ == [2, 2, 2]
     assert fitted.n_clusters_ == 2
 
@@ -147,13 +149,13 @@ class Odd(BaseEstimator):
 )
 def test_what_has_no_components_is_refused_in_a_sentence(estimator, sentence, two):
     with pytest.raises(TypeError) as caught:
-        FederatedClustering(estimator, random_state=0).fit([two])
+        FederatedClustering(estimator, random_state=0, standardize=False).fit([two])
     assert sentence in str(caught.value)
 
 
-def test_a_site_of_which_every_row_is_noise_is_told(two):
+def test_a_site_of_which_every_row_is_noise_is_reported(two):
     with pytest.raises(KoncordError, match=r"DBSCAN finds no component in 80 rows: it takes every row for noise\."):
-        FederatedClustering(DBSCAN(eps=1e-9), random_state=0).fit([two])
+        FederatedClustering(DBSCAN(eps=1e-9), random_state=0, standardize=False).fit([two])
 
 
 def test_a_search_needs_an_estimator_that_predicts(two):

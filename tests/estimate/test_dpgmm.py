@@ -8,7 +8,7 @@ from sklearn.mixture import BayesianGaussianMixture
 
 from koncord import DPGMM, LabelFreeSearch
 from koncord.estimate import dpgmm
-from koncord.estimate.dpgmm import GRID, heavy_components, relabel
+from koncord.estimate.dpgmm import DPGMM_GRID, heavy_components, relabel
 from koncord.estimate.search import combinations
 
 
@@ -69,13 +69,15 @@ def test_a_threshold_above_all_weights_leaves_the_heaviest_alone():
 
 def test_a_higher_threshold_never_leaves_more():
     X = unit_table(1)
-    counts = [DPGMM(10.0, threshold, random_state=0).fit(X).n_components_ for threshold in GRID["weight_threshold"]]
+    counts = [
+        DPGMM(10.0, threshold, random_state=0).fit(X).n_components_ for threshold in DPGMM_GRID["weight_threshold"]
+    ]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > counts[-1]
 
 
 def test_the_grid_is_that_of_the_paper_in_its_order():
-    configurations = combinations(GRID)
+    configurations = combinations(DPGMM_GRID)
     assert len(configurations) == 24
     assert configurations[0] == {"concentration": 0.001, "weight_threshold": 0.001}
     assert configurations[1] == {"concentration": 0.001, "weight_threshold": 0.01}
@@ -94,9 +96,9 @@ def n_mixtures(monkeypatch):
 def test_the_24_settings_of_the_grid_need_6_mixtures_and_equal_24_fits(n_mixtures):
     X = unit_table()[::4]
     estimator = DPGMM(truncation=20, random_state=0)
-    together = list(estimator.fit_each(X, combinations(GRID)))
+    together = list(estimator.fit_each(X, combinations(DPGMM_GRID)))
     assert n_mixtures() == 6
-    for settings, fitted in zip(combinations(GRID), together, strict=True):
+    for settings, fitted in zip(combinations(DPGMM_GRID), together, strict=True):
         alone = DPGMM(truncation=20, random_state=0, **settings).fit(X)
         assert fitted.get_params() == alone.get_params()
         assert fitted.n_features_in_ == 3
@@ -113,10 +115,10 @@ def test_settings_that_change_the_mixture_are_fitted_apart(n_mixtures):
 
 def test_a_search_over_the_grid_finds_separated_groups(blobs):
     X, y = blobs([[0, 0], [12, 0], [0, 15]], 40)
-    search = LabelFreeSearch(DPGMM(truncation=30), GRID, random_state=0).fit(X)
+    search = LabelFreeSearch(DPGMM(truncation=30), DPGMM_GRID, random_state=0).fit(X)
     assert search.n_components_ == 3
     assert adjusted_rand_score(y, search.labels_) == 1
-    assert [candidate.params for candidate in search.results_] == combinations(GRID)
+    assert [candidate.params for candidate in search.results_] == combinations(DPGMM_GRID)
 
 
 def test_fewer_rows_than_the_truncation_are_all_right():

@@ -8,7 +8,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from koncord import GMeans
-from koncord.estimate.gmeans import LEAST_ROWS, PAPER, anderson_darling, p_value
+from koncord.estimate.gmeans import GMEANS_PAPER, LEAST_ROWS, anderson_darling, p_value
 
 RING = [[0, 0, 0], [9, 0, 0], [0, 11, 0], [3, 4, 12], [-9, -10, -8]]
 
@@ -99,7 +99,7 @@ def test_the_critical_value_of_hamerly_and_elkan_is_one_in_ten_thousand():
 
 
 def test_the_level_of_the_paper_is_that_of_the_critical_value_of_its_program():
-    assert p_value(1.092, 10**6) == pytest.approx(PAPER["significance"], rel=0.01)
+    assert p_value(1.092, 10**6) == pytest.approx(GMEANS_PAPER["significance"], rel=0.01)
 
 
 def test_the_p_value_falls_as_the_statistic_grows_and_never_rises_again():
@@ -169,4 +169,4 @@ def test_counts_on_benchmark_sets_are_near_the_published_ones(benchmark_set, nam
     """Table of the pooled benchmark: 129.1 and 200.0 on average; single runs on Abalone end anywhere in the range."""
     X, y = benchmark_set(name, "X", "y")
     X, _ = train_test_split(StandardScaler().fit_transform(X.astype(float)), test_size=0.3, stratify=y, random_state=42)
-    assert low <= GMeans(**PAPER, random_state=42).fit(X).n_components_ <= high
+    assert low <= GMeans(**GMEANS_PAPER, random_state=42).fit(X).n_components_ <= high

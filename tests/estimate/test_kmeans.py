@@ -6,11 +6,11 @@ from hypothesis.extra.numpy import arrays
 from sklearn.cluster import KMeans
 
 from koncord.estimate.kmeans import (
-    components_of,
     first_least,
     grow,
-    kmeans,
-    means_of,
+    kmeans_from,
+    partition_components,
+    partition_means,
     seed_centers,
     seed_halves,
     two_means,
@@ -31,13 +31,13 @@ def test_kmeans_equals_scikit_learn_from_the_same_centers(seed):
     X = spread_rows(seed)
     centers = X[: 2 + seed]
     twin = KMeans(len(centers), init=centers, n_init=1, tol=0, max_iter=1000).fit(X)
-    np.testing.assert_array_equal(kmeans(X, centers, tolerance=0), twin.labels_)
+    np.testing.assert_array_equal(kmeans_from(X, centers, tolerance=0), twin.labels_)
 
 
 def test_kmeans_stops_once_no_center_moves_farther_than_the_tolerance():
     X = spread_rows(0)
     centers = X[:4]
-    labels = kmeans(X, centers, tolerance=0.3)
+    labels = kmeans_from(X, centers, tolerance=0.3)
     by_hand = centers
     while True:
         expected = ((X[:, None] - by_hand) ** 2).sum(axis=2).argmin(axis=1)
@@ -46,18 +46,18 @@ def test_kmeans_stops_once_no_center_moves_farther_than_the_tolerance():
             break
         by_hand = moved
     np.testing.assert_array_equal(labels, expected)
-    assert not np.array_equal(labels, kmeans(X, centers, tolerance=0))
+    assert not np.array_equal(labels, kmeans_from(X, centers, tolerance=0))
 
 
 def test_a_center_without_rows_takes_the_farthest_row():
     X = np.array([[0.0], [1.0], [2.0], [9.0]])
-    labels = kmeans(X, np.array([[1.0], [500.0]]), tolerance=0)
+    labels = kmeans_from(X, np.array([[1.0], [500.0]]), tolerance=0)
     np.testing.assert_array_equal(labels, [0, 0, 0, 1])
 
 
 def test_several_centers_without_rows_take_different_rows():
     X = np.array([[0.0], [0.1], [7.0], [9.0]])
-    labels = kmeans(X, np.array([[500.0], [1.0], [600.0]]), tolerance=0)
+    labels = kmeans_from(X, np.array([[500.0], [1.0], [600.0]]), tolerance=0)
     np.testing.assert_array_equal(labels, [1, 1, 2, 0])
 
 
@@ -65,7 +65,7 @@ def test_several_centers_without_rows_take_different_rows():
 @given(X=TABLES, k=st.integers(1, 8), seed=st.integers(0, 3))
 def test_kmeans_fills_every_center_as_far_as_there_are_distinct_rows(X, k, seed):
     k = min(k, len(X))
-    labels = kmeans(X, X[np.random.default_rng(seed).permutation(len(X))[:k]], tolerance=0)
+    labels = kmeans_from(X, X[np.random.default_rng(seed).permutation(len(X))[:k]], tolerance=0)
     n_distinct = len(np.unique(X, axis=0))
     assert set(labels) == set(range(len(set(labels))))
     assert len(set(labels)) <= k
@@ -75,7 +75,7 @@ def test_kmeans_fills_every_center_as_far_as_there_are_distinct_rows(X, k, seed)
 
 def test_fewer_distinct_rows_than_centers_give_a_cluster_for_each():
     X = np.repeat([[0.1, 0.7], [3.3, 0.2]], 20, axis=0)
-    assert set(kmeans(X, X[[0, 1, 2, 3, 30]], tolerance=0)) == {0, 1}
+    assert set(kmeans_from(X, X[[0, 1, 2, 3, 30]], tolerance=0)) == {0, 1}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -84,7 +84,7 @@ def test_two_means_equals_kmeans(seed):
     X = X - X.mean(axis=0)
     centers = X[:2]
     halves = two_means(X, centers, tolerance=0)
-    expected = components_of(X, kmeans(X, centers, tolerance=0))
+    expected = partition_components(X, kmeans_from(X, centers, tolerance=0))
     np.testing.assert_array_equal(halves.counts, expected.counts)
     np.testing.assert_allclose(halves.centers, expected.means, atol=1e-12)
     assert halves.explained == pytest.approx((X**2).sum() - expected.scatters.sum())
@@ -132,13 +132,13 @@ def test_rows_that_differ_by_rounding_alone_are_zeros_with_scale_zero(value):
 def test_components_are_the_counts_means_and_scatters_of_the_labels():
     X = spread_rows(2)
     labels = np.random.default_rng(0).integers(0, 4, len(X))
-    components = components_of(X, labels)
+    components = partition_components(X, labels)
     for k in range(4):
         rows = X[labels == k]
         assert components.counts[k] == len(rows)
         np.testing.assert_allclose(components.means[k], rows.mean(axis=0), atol=1e-12)
         assert components.scatters[k] == pytest.approx(((rows - rows.mean(axis=0)) ** 2).sum())
-    np.testing.assert_array_equal(components.means, means_of(X, labels))
+    np.testing.assert_array_equal(components.means, partition_means(X, labels))
 
 
 def test_the_first_of_equal_costs_is_the_least():

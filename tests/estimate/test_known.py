@@ -45,7 +45,7 @@ def test_separated_groups_are_found(blobs):
     np.testing.assert_array_equal(fitted.counts_, [30] * 4)
 
 
-def test_one_cluster_is_told_by_default(blobs):
+def test_one_cluster_is_reported_by_default(blobs):
     X, _ = blobs([[0, 0], [9, 0]], 30)
     fitted = KnownCounts().fit(X)
     assert fitted.n_components_ == 1
@@ -62,7 +62,7 @@ def test_one_cluster_is_told_by_default(blobs):
         (np.array([8, 9]), [8, 9]),
     ],
 )
-def test_each_client_is_told_its_own_count(counts, expected):
+def test_each_client_is_reported_its_own_count(counts, expected):
     oracle = KnownCounts(counts, n_init=3, random_state=11)
     told = [oracle.for_client(name, position) for position, name in enumerate(["north", "south"])]
     assert [each.counts for each in told] == expected

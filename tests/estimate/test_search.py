@@ -5,7 +5,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
 from koncord import ASM, LabelFreeSearch
-from koncord.estimate.search import Candidate, best_of, split_rows
+from koncord.estimate.search import GridResult, best_configuration, split_rows
 
 
 def test_any_clusterer_with_fit_and_predict_can_be_searched(blobs):
@@ -32,11 +32,11 @@ def test_ties_go_to_fewer_components_then_to_grid_order_and_no_silhouette_loses(
     nan = float("nan")
 
     def candidate(at, n_components, score):
-        return Candidate(params={"at": at}, n_components=n_components, score=score)
+        return GridResult(params={"at": at}, n_components=n_components, score=score)
 
-    assert best_of([candidate(0, 1, nan), candidate(1, 5, -0.4)]).params["at"] == 1
-    assert best_of([candidate(0, 5, 0.3), candidate(1, 4, 0.3), candidate(2, 4, 0.3)]).params["at"] == 1
-    assert best_of([candidate(0, 2, nan), candidate(1, 1, nan), candidate(2, 1, nan)]).params["at"] == 1
+    assert best_configuration([candidate(0, 1, nan), candidate(1, 5, -0.4)]).params["at"] == 1
+    assert best_configuration([candidate(0, 5, 0.3), candidate(1, 4, 0.3), candidate(2, 4, 0.3)]).params["at"] == 1
+    assert best_configuration([candidate(0, 2, nan), candidate(1, 1, nan), candidate(2, 1, nan)]).params["at"] == 1
 
 
 def test_the_last_name_of_the_grid_varies_fastest(blobs):

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from koncord import XMeans
 from koncord._random import draw_seed
 from koncord.estimate.kmeans import seed_halves
-from koncord.estimate.xmeans import PAPER, bic, halves_if_bic_improves, split_score
+from koncord.estimate.xmeans import XMEANS_PAPER, bic, halves_if_bic_improves, split_score
 
 RING = [[0, 0], [9, 0], [0, 11], [10, 12], [-9, -10]]
 
@@ -159,7 +159,7 @@ def test_the_labels_are_the_partition_of_the_means_and_counts(blobs):
 def test_the_start_of_the_paper_never_says_one(blobs):
     X, _ = blobs([[0, 0, 0, 0]], 200)
     assert XMeans(random_state=0).fit(X).n_components_ == 1
-    assert XMeans(**PAPER, random_state=0).fit(X).n_components_ == 2
+    assert XMeans(**XMEANS_PAPER, random_state=0).fit(X).n_components_ == 2
 
 
 def test_the_order_of_the_rows_does_not_change_the_count_on_separated_groups(blobs):
@@ -195,4 +195,4 @@ def test_counts_on_benchmark_sets_are_near_the_published_ones(benchmark_set, nam
     X, y = benchmark_set(name, "X", "y")
     X = X.astype(float) if name == "mnist_vae10" else StandardScaler().fit_transform(X.astype(float))
     X, _ = train_test_split(X, test_size=0.3, stratify=y, random_state=42)
-    assert low <= XMeans(**PAPER, random_state=42).fit(X).n_components_ <= high
+    assert low <= XMeans(**XMEANS_PAPER, random_state=42).fit(X).n_components_ <= high

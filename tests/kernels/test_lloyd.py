@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from koncord.errors import MessageError
 from koncord.kernels.assign import SMALL_MEMBERSHIP, means_by_label, sums_by_label
-from koncord.kernels.lloyd import check_n_clusters, cost, kmeans, kpp, lloyd, stacked, unstacked
+from koncord.kernels.lloyd import check_n_clusters, cost, kmeans, kpp, lloyd, stacked_rows, unstacked
 
 
 def plain_lloyd(X, centers, weights, max_iter):
@@ -146,14 +146,14 @@ def test_sums_means_and_cost_are_those_of_plain_loops(seed, is_weighted, n):
 
 def test_values_go_back_to_the_clients_whose_rows_were_stacked():
     parts = {"a": np.ones((2, 3)), "b": np.empty((0, 3)), "c": np.zeros((1, 3))}
-    assert stacked(parts, 3).shape == (3, 3)
+    assert stacked_rows(parts, 3).shape == (3, 3)
     assert {name: values.tolist() for name, values in unstacked(np.array([5, 6, 7]), parts).items()} == {
         "a": [5, 6],
         "b": [],
         "c": [7],
     }
     with pytest.raises(MessageError, match="client 'c' sent rows of 2 features; the others have 3"):
-        stacked({"a": np.ones((1, 3)), "c": np.ones((1, 2))}, 3)
+        stacked_rows({"a": np.ones((1, 3)), "c": np.ones((1, 2))}, 3)
 
 
 def test_a_missing_number_of_clusters_is_a_sentence():

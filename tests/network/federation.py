@@ -15,15 +15,16 @@ from koncord.data.partitions import partition
 from koncord.data.waveform import waveform
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.processes import die_with_parent, start_time, stat_fields
-from koncord.network.serving import free_port
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from network.pace import PACE
+from network.ports import free_port
 
 KONCORD = str(Path(sys.executable).parent / "koncord")
 SITES = ("north", "south", "west")
 ROWS = 300  # of each site: the network is tried here, not phase 1
 READY_WITHIN = 180  # seconds on a quiet machine, like all limits here
 NOT_JOINED = "; next try in "
+USUAL = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")  # the run that most tests make
 STARTED = []  # commands of the test that runs now
 
 
@@ -145,12 +146,13 @@ def koncord(folder, *words, code=0):
 
 
 class Federation:
-    """A coordinator in `folder`, its sites and their tables."""
+    """A coordinator in `folder`, its sites and their tables; `measured` is the run that it begins with."""
 
-    def __init__(self, folder, sites=SITES, hosts="localhost", prefix=(), insecure=False):
+    def __init__(self, folder, sites=SITES, hosts="localhost", prefix=(), insecure=False, measured=USUAL):
         self.folder = folder
         self.sites = sites
         self.prefix = tuple(prefix)
+        self.measured = measured
         self.ports = free_port(), free_port()
         guarded = ("--insecure",) if insecure else ("--internal-port", self.ports[1])
         self.options = ("--host", hosts, "--port", self.ports[0], *guarded)
@@ -203,8 +205,7 @@ class Federation:
         It is the run that most tests make: a question that was answered before has the same answer, another one would
         find the joint partition of a site finer than a site without a past has it.
         """
-        method = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
-        run = self.run("--out", "measured", "--min-sites", len(self.sites), *method)
+        run = self.run("--out", "measured", "--min-sites", len(self.sites), *self.measured)
         assert run.end(120) == 0, run.text
         PACE.saw_exchanges(run.text)
         return self

@@ -47,8 +47,8 @@ def make(folder, name="north", **terms):
 
 
 def stated(aggregator=None, **asked):
-    asked = methods.Asked(**{"by": BY, "purpose": "stays", **asked})
-    return methods.as_text(aggregator or koncord.KFed(3), {"name": "asm"}, asked)
+    asked = methods.RunRequest(**{"by": BY, "purpose": "stays", **asked})
+    return methods.statement_text(aggregator or koncord.KFed(3), {"name": "asm"}, asked)
 
 
 def statement(aggregator=None, **asked):

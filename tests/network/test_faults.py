@@ -6,12 +6,17 @@ import signal
 import numpy as np
 import pytest
 
-from network.federation import SITES, assert_same_model
+from network.federation import SITES, Federation, assert_same_model
 from network.pace import waits
 
 pytestmark = pytest.mark.network
 
 METHOD = ("--aggregator", "fedgem", "--upsilon", "10", "--seed", "7")
+
+
+@pytest.fixture(scope="module")
+def make_federation(programs, tmp_path_factory):
+    return lambda: Federation(tmp_path_factory.mktemp("federation"), measured=METHOD)
 
 
 @pytest.fixture
@@ -62,15 +67,26 @@ def test_a_site_killed_in_the_middle_is_left_out_and_takes_part_again(federation
 
 
 def test_too_few_sites_stop_the_run_with_a_sentence_and_it_goes_on_when_they_are_back(federation, expected):
-    run = federation.run("--out", "few", "--min-sites", "3", *METHOD).wait_for("exchange 2: ")
+    run = federation.run("--out", "few", "--min-sites", "3", *waits("--round-timeout", 10), *METHOD)
+    run.wait_for("exchange 2: ")
     assert federation.joined["west"].stop() == 0
     assert run.end(150) == 1
     assert "2 sites answered exchange" in run.text
     assert "the run needs at least 3 and stops here (west: " in run.text
-    federation.join("west")
+    federation.join("west").wait_joined()
     run = federation.run("--out", "few", "--resume", "--min-sites", "3", "--json")
     assert run.end(200) == 0, run.text
     np.testing.assert_array_equal(federation.model("few").centers, expected.centers)
+
+
+def test_a_site_that_is_killed_and_back_in_time_is_missing_from_no_exchange(federation, expected):
+    run = federation.run("--out", "back", "--min-sites", "2", *METHOD).wait_for("exchange 3: ")
+    with run.held():  # its relay goes on asking
+        federation.joined["north"].kill()
+        federation.join("north").wait_joined()
+    assert run.end(300) == 0, run.text
+    assert federation.model("back").info["missing"] == []
+    assert_same_model(federation.model("back"), expected)
 
 
 def test_stopping_the_coordinator_and_the_sites_leaves_no_process_behind(federation):

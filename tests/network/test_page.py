@@ -16,7 +16,8 @@ from koncord.network.certificates import site_key
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.processes import Program, wait_until
 from koncord.network.runstate import FINISHED, RUNNING, WAITING, RunState, driven_by_this, read_states, write_state
-from koncord.network.serving import answers, free_port
+from koncord.network.serving import answers
+from network.ports import free_port
 
 pytest.importorskip("fastapi")
 from koncord.network.page import label, token_of

@@ -23,8 +23,8 @@ from koncord.network.flower.programs import QUIET, environment
 from koncord.network.places import Coordinator, Invitation, RegisteredSite, check_host, check_port, check_site_name
 from koncord.network.processes import Program, start_time, wait_until
 from koncord.network.proxy import nginx, write_config
-from koncord.network.serving import free_port
 from network.federation import Command, descendants, wait_gone
+from network.ports import free_port
 
 # --- certificates ---
 
@@ -273,7 +273,7 @@ def expired(tmp_path, monkeypatch):
     return place
 
 
-def test_an_expired_certificate_is_told_at_once_by_every_command(expired, run, tmp_path):
+def test_an_expired_certificate_is_reported_at_once_by_every_command(expired, run, tmp_path):
     invitation = Invitation(
         site="north", address="localhost:1", authority=expired.authority.read_text(), key=site_key()[0].decode()
     )
@@ -308,7 +308,7 @@ def renewed(folder, *, expired):
         write_authority(folder, ["localhost"])
 
 
-def test_a_server_certificate_that_has_expired_under_a_valid_authority_is_told_too(expired, run):
+def test_a_server_certificate_that_has_expired_under_a_valid_authority_is_reported_too(expired, run):
     renewed(expired.folder, expired=["server"])
     code, _, error = run("serve", "--folder", expired.folder)
     assert code == 1

@@ -285,7 +285,7 @@ if "join" in sys.orig_argv:
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(30, "s ahead of"), (-400, "s behind")])
-def test_a_site_whose_clock_is_wrong_is_told_to_look_at_it(federation, tmp_path, seconds, told):
+def test_a_site_whose_clock_is_wrong_is_reported_to_look_at_it(federation, tmp_path, seconds, told):
     (tmp_path / "sitecustomize.py").write_text(WRONG_CLOCK.format(seconds=seconds))
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     said = refused(federation, tmp_path, {"PYTHONPATH": path})

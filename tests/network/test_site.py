@@ -33,6 +33,7 @@ from koncord.network.sitefolder import (
     table_digest,
     told_seconds,
 )
+from koncord.prepare.settings import Preparation
 from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
 from koncord.protocol.ledger import read_ledger
@@ -119,6 +120,65 @@ def test_sites_on_disk_give_the_model_of_sites_in_memory(name, tmp_path):
         assert left[-1].message == "setup.Holdings"
 
 
+RAW_COLUMNS = ("age", "cost", "ward")
+WARDS = ("a", "b")
+
+
+def raw_table(name):
+    """Rows with gaps, a skewed column, a wrong reading and a category."""
+    rng = np.random.default_rng(NAMES.index(name))
+    group = np.repeat([0, 1], 150)
+    X = np.column_stack([rng.normal(9 * group, 1), np.exp(rng.normal(4 * group, 0.8)), rng.integers(0, 2, 300)])
+    X[rng.random(300) < 0.1, 0] = np.nan
+    X[rng.random(300) < 0.1, 2] = np.nan
+    X[5, 1] = 1e7
+    return X
+
+
+@pytest.mark.parametrize("missing", ["neighbors", "gaussian", "mean"])
+def test_raw_tables_on_disk_give_the_model_of_raw_tables_in_memory(missing, tmp_path):
+    policy, levels = SitePolicy(min_report=20), {"ward": WARDS}
+    aggregator, estimator = koncord.Consensus(), estimator_named(**ESTIMATOR)
+    for site in NAMES:
+        SiteFolder.create(tmp_path / site, invitation(site), raw_table(site), RAW_COLUMNS, policy, levels=levels)
+    sites = [
+        Site(
+            site,
+            raw_table(site),
+            RAW_COLUMNS,
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels=levels,
+        )
+        for site in NAMES
+    ]
+    ours, theirs = (
+        run_federation(
+            link,
+            aggregator,
+            seed=1,
+            standardize=True,
+            settings={},
+            preparation=Preparation(missing=missing, logged=("cost",)),
+        )
+        for link in (OnDisk(tmp_path, aggregator), InProcess(sites))
+    )
+    assert ours.info["missing"] == []
+    assert ours.plan == theirs.plan
+    assert ours.plan.is_logged.tolist() == [False, True]
+    assert ours.session.preparation.gaps.missing.keys() == {"age", "ward"}
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    np.testing.assert_array_equal(ours.holdings, theirs.holdings)
+    for site in NAMES:
+        run = tmp_path / site / "runs" / "run-1"
+        labels = [int(line.split(",")[1]) for line in (run / "labels.csv").read_text().splitlines()[1:]]
+        kept = GlobalModel.load(run / "model.koncord")
+        assert kept.plan == ours.plan
+        rows = kept.plan.apply(raw_table(site), RAW_COLUMNS, levels, centers=kept.centers)
+        np.testing.assert_array_equal(kept.assign(rows), labels)
+
+
 @pytest.mark.parametrize("privacy", [None, Budget(epsilon=8.0, delta=1e-6, bound=30.0)])
 def test_a_site_on_disk_with_more_columns_takes_part_with_those_that_all_have(tmp_path, privacy):
     make(tmp_path, "north", budget=privacy)
@@ -187,7 +247,7 @@ def test_a_table_or_a_method_that_changed_in_the_middle_of_a_run_is_noticed(tmp_
 
 
 def told(aggregator, **estimator):
-    return methods.as_text(aggregator, {**ESTIMATOR, **estimator})
+    return methods.statement_text(aggregator, {**ESTIMATOR, **estimator})
 
 
 @pytest.mark.parametrize(
@@ -238,8 +298,8 @@ def test_a_run_within_what_the_owners_allow_ends_without_a_refusal(aggregator, l
 
 def test_an_exchange_holds_no_more_messages_than_the_method_sends_at_once(tmp_path):
     make(tmp_path, "north")
-    with pytest.raises(MessageError, match="was sent 4 messages in one exchange; its method has at most 3"):
-        answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 4)
+    with pytest.raises(MessageError, match="was sent 6 messages in one exchange; its method has at most 5"):
+        answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 6)
 
 
 def test_arguments_of_an_estimator_are_checked_before_a_row_is_read(tmp_path):
@@ -251,7 +311,7 @@ def test_arguments_of_an_estimator_are_checked_before_a_row_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("privacy", [None, Budget(epsilon=20.0, delta=1e-5, bound=20.0)])
-def test_how_long_an_answer_took_is_told_in_whole_seconds_and_beside_a_budget_not_at_all(privacy, tmp_path):
+def test_how_long_an_answer_took_is_reported_in_whole_seconds_and_beside_a_budget_not_at_all(privacy, tmp_path):
     make(tmp_path, "north", budget=privacy)
     _, seconds, *_ = answer(tmp_path / "north", "run-1", 1, method("consensus"), describe() * 2)
     assert len(seconds) == 2
@@ -463,8 +523,9 @@ def test_the_digest_of_a_table_tells_values_columns_and_shape():
         table_digest(X + 1, COLUMNS),
         table_digest(X, COLUMNS[::-1]),
         table_digest(X.reshape(3, 2), COLUMNS[:2]),
+        table_digest(X, COLUMNS, {COLUMNS[0]: ("a", "b", "c", "d")}),
     }
-    assert len(digests) == 4
+    assert len(digests) == 5
     assert table_digest(np.asfortranarray(X), COLUMNS) == table_digest(X, COLUMNS)
 
 

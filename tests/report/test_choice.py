@@ -54,13 +54,13 @@ def test_the_table_is_short_and_holds_the_chosen_k_and_the_runner_up():
 def test_a_run_of_consensus_tells_its_choice_and_another_tells_none(n_clusters):
     rng = np.random.default_rng(0)
     sites = [np.concatenate([rng.normal(9 * k, 1, (60, 2)) for k in range(n_clusters)]) for _ in range(4)]
-    model = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(sites).model_
+    model = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(sites).model_
     view = choice(model)
     assert ("one cluster" in view["summary"]) == (n_clusters == 1)
     others = [row[0] for row in view["runners_up"].rows]
     assert others == [str(each.n_clusters) for each in model.confidence.runners_up]
     assert str(n_clusters) not in others
-    plain = FederatedClustering(KnownCounts(n_clusters), random_state=0).fit(sites).model_
+    plain = FederatedClustering(KnownCounts(n_clusters), random_state=0, standardize=False).fit(sites).model_
     assert (choice(plain) == {}) is (not isinstance(plain.diagnostics.choice, KChoice))
 
 
@@ -69,7 +69,7 @@ def test_the_words_say_whether_the_clusters_stand_apart_or_the_null_model_decide
     rng = np.random.default_rng(0)
     centers = gap * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
     sites = [np.concatenate([rng.normal(center, 1, (200, 2)) for center in centers]) for _ in range(4)]
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(sites)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0, standardize=False).fit(sites)
     made = fitted.model_.diagnostics.choice
     assert made.stands_apart or gap < 9.0
     assert ("clusters stand apart from each other: each is at least" in summary(made)) is made.stands_apart

@@ -1,4 +1,4 @@
-"""Phase 1 on one table, told to a person or to a machine."""
+"""Phase 1 on one table, as text or as a record."""
 
 from types import SimpleNamespace
 
@@ -7,11 +7,11 @@ import pytest
 
 import koncord
 from koncord.data.files import Table
-from koncord.estimate.search import Candidate, split_rows
-from koncord.report.estimate import as_record, as_text, describe, headline
+from koncord.estimate.search import GridResult, split_rows
+from koncord.report.estimate import describe_estimate, estimate_headline, estimate_record, estimate_text
 
 CANDIDATES = tuple(
-    Candidate(params={"a": a}, n_components=k, score=score) for a, k, score in ((1, 2, 0.5), (2, 3, 0.9))
+    GridResult(params={"a": a}, n_components=k, score=score) for a, k, score in ((1, 2, 0.5), (2, 3, 0.9))
 )
 
 
@@ -19,7 +19,7 @@ def estimate_of(X, fitted, **asked):
     given = {"file": "folder/t.csv", "estimator": "asm", "seed": 0, "is_standardized": True, "seconds": 1.5} | asked
     scale = np.full(X.shape[1], 2.0)
     table = Table(X=X, columns=tuple("abcdef"[: X.shape[1]]), name="t")
-    return describe(fitted, table, mean=np.ones(X.shape[1]), scale=scale, **given)
+    return describe_estimate(fitted, table, mean=np.ones(X.shape[1]), scale=scale, **given)
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def halves(blobs):
 
 
 def test_means_are_told_in_the_units_of_the_file_too(halves):
-    record = as_record(estimate_of(*halves))
+    record = estimate_record(estimate_of(*halves))
     assert np.allclose(record["means_original"], 1 + 2 * np.array(record["means"]))
 
 
-def test_a_count_that_changed_on_all_rows_is_told(halves):
-    text = as_text(estimate_of(*halves))
+def test_a_count_that_changed_on_all_rows_is_reported(halves):
+    text = estimate_text(estimate_of(*halves))
     assert "without the held-out rows it found K = 3, on all rows K = 2\n" in text
     assert "chosen among 2 configurations: silhouette 0.9000 on 2 held-out rows\n" in text
     assert "configuration: a 2\n" in text
@@ -60,8 +60,8 @@ def test_the_split_rule_is_explained_where_it_was_used(blobs):
     xmeans = estimate_of(X, koncord.XMeans(random_state=0).fit(X), estimator="xmeans")
     for estimate in (asm, xmeans):
         assert any(row.is_past_critical_size for row in estimate.components)
-    assert sentence in as_text(asm)
-    assert sentence not in as_text(xmeans)
+    assert sentence in estimate_text(asm)
+    assert sentence not in estimate_text(xmeans)
 
 
 def test_a_fit_that_did_not_converge_is_noted(halves):
@@ -69,9 +69,9 @@ def test_a_fit_that_did_not_converge_is_noted(halves):
     for converged, is_noted in ((True, False), (False, True)):
         fitted.best_estimator_.converged_ = converged
         estimate = estimate_of(X, fitted)
-        assert as_record(estimate)["converged"] is converged
-        assert ("had not converged" in as_text(estimate)) == is_noted
+        assert estimate_record(estimate)["converged"] is converged
+        assert ("had not converged" in estimate_text(estimate)) == is_noted
 
 
 def test_the_headline_names_the_file_and_the_count(halves):
-    assert headline(estimate_of(*halves)) == "t.csv: 2 components by asm"
+    assert estimate_headline(estimate_of(*halves)) == "t.csv: 2 components by asm"

@@ -8,11 +8,12 @@ import pytest
 from matplotlib.collections import PathCollection
 from PIL import Image
 
-from koncord.estimate.search import Candidate
+from koncord.estimate.search import GridResult
 from koncord.report.figures import MOST_POINTS, as_png, estimate_figure, on_principal_axes, thinned
 
 CANDIDATES = tuple(
-    Candidate(params={}, n_components=k, score=score) for k, score in ((1, nan), (2, 0.4), (3, 0.8), (3, 0.2), (7, 0.1))
+    GridResult(params={}, n_components=k, score=score)
+    for k, score in ((1, nan), (2, 0.4), (3, 0.8), (3, 0.2), (7, 0.1))
 )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import koncord
-from koncord.report.demonstration import about_agreement, about_crossing, as_text, sent_by_site
+from koncord.report.demonstration import about_agreement, about_crossing, bytes_by_site, demonstration_text
 from koncord.runs.record import Crossing
 from koncord.session.demonstration import demonstrate
 
@@ -34,7 +34,7 @@ def test_split_and_lost_classes_are_named(counts, said):
 
 
 def test_what_left_a_site_is_the_sum_of_its_messages(result):
-    sent = sent_by_site(result.record, result.model.sites)
+    sent = bytes_by_site(result.record, result.model.sites)
     for site, (messages, n_bytes) in sent.items():
         own = [left for left in result.ledger if left.site == site]
         assert (messages, n_bytes) == (len(own), sum(left.n_bytes for left in own))
@@ -42,11 +42,11 @@ def test_what_left_a_site_is_the_sum_of_its_messages(result):
 
 
 def test_the_terminal_shows_every_figure(result):
-    out = as_text(result.model, result.record, "island")
+    out = demonstration_text(result.model, result.record, "island")
     truth = result.record.truth
     assert f"class is {truth.ari:.3f}" in out
     assert f"K = 3 given and all rows in one place: {truth.pooled_ari:.3f}" in out
-    for site, (_, n_bytes) in sent_by_site(result.record, result.model.sites).items():
+    for site, (_, n_bytes) in bytes_by_site(result.record, result.model.sites).items():
         assert any(line.split()[:1] == [site] and f"{n_bytes:,}" in line for line in out.splitlines())
 
 

@@ -5,7 +5,7 @@ from sklearn.decomposition import PCA
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.parametermap import (
     HEIGHT,
-    SHAPES,
+    SITE_MARKS,
     WIDTH,
     color,
     labels,
@@ -93,5 +93,5 @@ def test_a_model_without_components_draws_its_centers():
 
 
 def test_no_two_of_56_clusters_share_both_colour_and_shape():
-    looks = {(color(number), number % len(SHAPES)) for number in range(56)}
+    looks = {(color(number), number % len(SITE_MARKS)) for number in range(56)}
     assert len(looks) == 56

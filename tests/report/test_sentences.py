@@ -13,8 +13,9 @@ import pytest
 from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed, KnownCounts
 from koncord.cli import run_ as cli_run
 from koncord.data.files import Table
+from koncord.network.begun import AT_THE_SITES
 from koncord.privacy.budget import Budget
-from koncord.report.federation import as_text
+from koncord.report.federation import federation_text
 from koncord.report.page import page
 from koncord.session.federation import run
 from koncord.session.inprocess import InProcess, in_process
@@ -61,6 +62,11 @@ class Case:
     private: frozenset = frozenset()
     at_sites: bool = False
     min_support: int = 1
+
+    @property
+    def counts(self):
+        """Whether sites were asked for their local k: by the method, or where a budget has them find cells."""
+        return self.aggregator in ("fedgem", "kfed", "spahm") or (bool(self.private) and not self.at_sites)
 
     @property
     def k(self):
@@ -178,7 +184,9 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
         seed=0,
         standardize=args.standardize,
         server_policy=cli_run.server_policy_of(args),
-        **cli_run.recorded(args, {"started": "2026-01-02T03:04:05+00:00", "run": "r"}),
+        started=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        **AT_THE_SITES,
+        **cli_run.recorded(args),
     )
     return Case(
         aggregator=aggregator,
@@ -268,10 +276,12 @@ def told(case):
 CONDITIONS = {
     "No noise is added.": lambda c: not c.private and c.aggregator != "afcl",
     "is differentially private": lambda c: c.private,
-    "counted its own components with": lambda c: c.names - c.private,
-    "Phase 1 was left out": lambda c: c.private,
-    "found at each site on its own": lambda c: not c.private,
-    "Prepared is phase 1": lambda c: c.names - c.private,
+    "counted its own components with": lambda c: c.counts and c.names - c.private,
+    "Sites did not count their own components": lambda c: not c.counts,
+    "Phase 1 was left out": lambda c: c.counts and c.private,
+    "left out: the method does without": lambda c: not c.counts,
+    "found at each site on its own": lambda c: c.counts and not c.private,
+    "Prepared is phase 1": lambda c: c.counts and c.names - c.private,
     "no site holds rows of two clusters": lambda c: (
         c.k > 1 and not c.has_silhouette and all((n > 0).sum() < 2 for n in c.true_counts.values())
     ),
@@ -281,7 +291,7 @@ CONDITIONS = {
     "The labels of the rows are at the sites": lambda c: c.at_sites,
     "cluster -1": lambda c: False,
     "set aside": lambda c: c.aside,
-    "a count of one tells of one row": lambda c: (
+    "a count of one stands for one row": lambda c: (
         c.floor in (1, None) and c.aggregator != "afcl" and c.names - c.private
     ),
     "stands for at least 20 rows": lambda c: c.floor == 20 and c.aggregator != "afcl",
@@ -292,7 +302,7 @@ CONDITIONS = {
     "the sites agree": lambda c: len(c.model.components) > 1,
     "Every small mark is a micro-cluster": lambda c: c.aggregator == "consensus",
     "Every small mark is a local component": lambda c: c.model.components and c.aggregator != "consensus",
-    "nobody was told this number": lambda c: c.aggregator in FINDS_K,
+    "this number was not given": lambda c: c.aggregator in FINDS_K,
     "| as asked |": lambda c: c.aggregator in NEEDS_K and c.k == c.record.options["--clusters"],
     "found, given an upper bound": lambda c: c.aggregator == "afcl",
     "and every site answered": lambda c: not c.missing,
@@ -301,10 +311,10 @@ CONDITIONS = {
     "never the rows": lambda c: c.aggregator != "afcl",
     "in a form the server can read": lambda c: c.aggregator == "afcl",
     "The mean of a single row is that row": lambda c: any(len(t.X) == 1 for t in c.tables) and c.floor == 1,
-    "No count by cluster holds": lambda c: c.model.session.withheld,
-    "are fewer at a site are counted with another one": lambda c: c.floor != 1 and c.names - c.private,
-    "told no more than the names of": lambda c: c.small or "s2" in c.model.session.silent,
-    "not told": lambda c: (
+    "The counts by cluster leave out": lambda c: c.model.session.withheld,
+    "has fewer rows of a cluster, they are counted with another": lambda c: c.floor != 1 and c.names - c.private,
+    "knows only the names of": lambda c: c.small or "s2" in c.model.session.silent,
+    "not reported": lambda c: (
         c.small or c.model.session.silent or any(a.asked == "Attribute" for a in c.model.session.missing)
     ),
     "What speaks for each cluster": lambda c: c.aggregator == "consensus",
@@ -324,7 +334,7 @@ CONDITIONS = {
     "A single point has no axes": lambda c: c.k == 1 and not c.model.components,
     "the cross the runner-up": lambda c: c.aggregator == "consensus" and c.model.diagnostics.choice.runner_up,
     "Rows in each cluster over all sites": lambda c: c.is_complete,
-    "Rows that sites told of in each cluster": lambda c: not c.is_complete,
+    "Rows reported in each cluster": lambda c: not c.is_complete,
     "that answered to the end": lambda c: any(a.asked == "Attribute" for a in c.model.session.missing),
     ", by noisy counts": lambda c: c.private and c.floor == 20,
     "how many cells of rows stand out": lambda c: c.private,
@@ -346,7 +356,7 @@ def test_each_condition_is_met_by_some_run_and_not_by_another():
     for sentence, holds in CONDITIONS.items():
         seen = {bool(holds(case_of(name))) for name in CASES}
         # Rows are withheld by noise alone, which no run here makes sure of; the other words are never on a page.
-        never = ("cluster -1", "strong structure", "hardly any", "No count by cluster holds")
+        never = ("cluster -1", "strong structure", "hardly any", "The counts by cluster leave out")
         assert seen == {True, False} or sentence in never, sentence
 
 
@@ -372,9 +382,10 @@ def test_a_micro_cluster_that_was_set_aside_is_drawn_apart_and_joined_to_nothing
 
 
 def test_the_terminal_says_what_the_page_says(case):
-    text = as_text(case.model, case.record)
-    assert ("(asm," in text) == bool(case.names - case.private)
+    text = federation_text(case.model, case.record)
+    assert ("(asm," in text) == bool(case.counts and case.names - case.private)
+    assert ("Sites did not count their own components" in text) == (not case.counts)
     assert ("no site holds rows of two clusters" in text) == CONDITIONS["no site holds rows of two clusters"](case)
     n_told = case.model.holdings.sum() + sum(case.model.session.withheld.values())
     assert f"{n_told:,}" in text.splitlines()[0]
-    assert ("not told" in text) == bool(CONDITIONS["not told"](case))
+    assert ("not reported" in text) == bool(CONDITIONS["not reported"](case))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from koncord import Consensus, FederatedClustering, KFed, KnownCounts
-from koncord._records import as_json, from_json
+from koncord._records import from_json, json_values
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
 from koncord.report.sure import about_distances, about_fewer, about_next, belief, ordinal, sentences, stability_of
 
@@ -125,7 +125,7 @@ def test_a_method_that_does_not_tell_is_said_not_to():
 @pytest.mark.parametrize("n_rounds", [0, 2])
 def test_confidence_is_the_same_for_the_same_seed_and_read_back(n_rounds):
     one, two = (fitted(three(seed=3), Consensus(n_rounds=n_rounds)).model_.confidence for _ in range(2))
-    assert one == two == from_json(Confidence, as_json(one))
+    assert one == two == from_json(Confidence, json_values(one))
 
 
 def test_one_far_handful_of_rows_is_not_called_strong():
@@ -138,7 +138,7 @@ def test_one_far_handful_of_rows_is_not_called_strong():
     assert model.n_clusters == 1 or "supported by a single site" in said
 
 
-def test_a_runner_up_is_told_with_what_makes_it_worse():
+def test_a_runner_up_is_reported_with_what_makes_it_worse():
     other = RunnerUp(
         n_clusters=4,
         least_apart=1.31,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from koncord import theory
-from koncord.estimate.search import Candidate
+from koncord.estimate.search import GridResult
 from koncord.report.tables import ComponentRow, component_rows, components_text, count_rows, counts_text
 
 X = np.array([[0.0, 0.0], [2.0, 0.0], [4.0, 0.0], [9.0, 9.0], [5.0, 5.0], [5.0, 5.0]])
@@ -15,7 +15,7 @@ VARIANCES = np.array([4 / 3, 1.0, 0.25])
 
 
 def candidate(n_components, score):
-    return Candidate(params={"a": score}, n_components=n_components, score=score)
+    return GridResult(params={"a": score}, n_components=n_components, score=score)
 
 
 def test_a_component_row_counts_its_own_rows():

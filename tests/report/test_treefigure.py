@@ -5,7 +5,7 @@ import pytest
 
 from koncord import FederatedClustering, KnownCounts
 from koncord.report.page import page
-from koncord.report.treefigure import MOST_DRAWN, heights_of, spans, ticks, tree_drawing, tree_table
+from koncord.report.treefigure import MOST_DRAWN, heights_of, k_ticks, spans, tree_drawing, tree_table
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +13,7 @@ def fitted():
     rng = np.random.default_rng(0)
     places = np.array([[0, 0], [4, 0], [20, 0], [20, 4.5]], dtype=float)
     sites = {f"s{at}": places[rng.integers(4, size=300)] + rng.normal(size=(300, 2)) for at in range(4)}
-    return FederatedClustering(KnownCounts(1), random_state=0).fit(sites)
+    return FederatedClustering(KnownCounts(1), random_state=0, standardize=False).fit(sites)
 
 
 def test_the_drawing_has_every_join_with_its_distance(fitted):
@@ -51,8 +51,8 @@ def test_the_table_says_which_of_the_found_clusters_are_joined(fitted):
 
 
 def test_ticks_name_the_ends_and_the_found_number():
-    assert ticks(5, 3) == [1, 2, 3, 4, 5]
-    assert ticks(24, 9) == [1, 5, 9, 15, 20, 24]
+    assert k_ticks(5, 3) == [1, 2, 3, 4, 5]
+    assert k_ticks(24, 9) == [1, 5, 9, 15, 20, 24]
 
 
 def test_the_page_shows_the_tree_and_names_nobody_stable_that_one_site_holds(fitted, tmp_path):

@@ -3,7 +3,7 @@ import pytest
 
 from koncord.model.globalmodel import GlobalModel
 from koncord.runs import assignments
-from koncord.runs.assignments import as_counts_text, as_csv, as_record, assign
+from koncord.runs.assignments import as_counts_text, as_csv, assign, assignments_record
 
 
 def model_of(centers, means=None, scales=None):
@@ -53,7 +53,7 @@ def test_one_center_leaves_the_runner_up_empty():
     found = assign(model_of([[0.0]]), np.array([[3.0], [-4.0]]))
     assert found.runner_ups is found.runner_up_distances is None
     assert as_csv(found) == "row,cluster,distance,runner_up,runner_up_distance\n1,0,3,,\n2,0,4,,\n"
-    assert as_record(found, 1)["runner_ups"] is None
+    assert assignments_record(found, 1)["runner_ups"] is None
 
 
 def test_the_file_has_one_line_a_row_in_order():
@@ -64,7 +64,7 @@ def test_the_file_has_one_line_a_row_in_order():
 
 def test_the_summary_counts_rows_also_of_clusters_that_got_none():
     found = assign(model_of([[0.0], [10.0], [99.0]]), np.array([[1.0], [9.5], [4.0]]))
-    assert as_record(found, 3)["counts"].tolist() == [2, 1, 0]
+    assert assignments_record(found, 3)["counts"].tolist() == [2, 1, 0]
     assert [line.split() for line in as_counts_text(found, 3).splitlines()[1:]] == [
         ["0", "2", "66.7%", "2.500"],
         ["1", "1", "33.3%", "0.500"],

@@ -15,6 +15,7 @@ from koncord import AFCL, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, F
 from koncord.aggregate import afcl, consensus, fedgem, fedkmeans, ffcm, kfed, registry, spahm
 from koncord.aggregate.registry import aggregator_named
 from koncord.errors import BadReply, DisclosureRefused, KoncordError, MessageError, TooFewSites
+from koncord.prepare.columns import without_small
 from koncord.protocol import schema as limits
 from koncord.protocol import setup
 from koncord.protocol.wire import pack, unpack
@@ -109,7 +110,7 @@ def good(kind):
             continue
         plain, rule = get_args(hint)
         if isinstance(rule, limits.Array):
-            dtype = np.int64 if plain is limits_int() else np.float64
+            dtype = np.int64 if limits_int() in (plain, *get_args(plain)) else np.float64
             shape = tuple(10 if "rows" in size else 2 for size in rule.shape)
             values[name] = np.full(shape, 1 if rule.least > 0 else 0, dtype=dtype)
         elif isinstance(rule, limits.Number):
@@ -118,8 +119,12 @@ def good(kind):
             values[name] = rule.words[0]
         else:
             values[name] = ("a", "b")
-    if kind is setup.Moments:
+    if kind in (setup.Moments, setup.Sketch):
         values["count"] = 10
+    if kind is setup.Prepare:
+        values["covariances"] = np.eye(2)
+    if kind in (setup.Sketch, setup.Prepare):
+        values["levels"] = ("0:a", "1:b")
     if kind is setup.Attribute:
         values |= {"axes": np.eye(2), "covariances": np.tile(np.eye(2), (2, 1, 1)), "weights": np.full(2, 0.5)}
     return kind(**values)
@@ -130,7 +135,7 @@ def limits_int():
 
 
 def type_of(plain):
-    return float if plain is float else int
+    return float if float in (plain, *get_args(plain)) else int
 
 
 def damages(message):
@@ -162,7 +167,7 @@ def damages(message):
             yield f"{name} unknown", {name: "elsewhere"}
         else:
             yield f"{name} twice", {name: ("a", "a")}
-            yield f"{name} one more", {name: ("a", "b", "c")}
+            yield f"{name} one more", {name: (*value, "c")}
             yield f"{name} with an escape", {name: ("a", "\x1b[2J")}
 
 
@@ -597,15 +602,17 @@ def test_when_all_sites_are_below_their_floor_the_run_stops_with_a_sentence():
 )
 def test_a_count_below_the_floor_cannot_be_had_by_subtraction_either(counts, told):
     counts = np.array(counts)
-    np.testing.assert_array_equal(setup.without_small(counts, 4), told)
-    np.testing.assert_array_equal(setup.without_small(counts, 1), counts)
+    np.testing.assert_array_equal(without_small(counts, 4), told)
+    np.testing.assert_array_equal(without_small(counts, 1), counts)
     left_out = counts.sum() - sum(told)
     assert left_out == 0 or left_out >= 4 or not any(told)
 
 
 def test_a_site_below_its_floor_gets_its_labels_and_tells_its_columns_only():
     X = {**tables(), "small": np.array([[0.1, 0.2], [9.0, 0.3]])}
-    fitted = FederatedClustering(KnownCounts(2), FedGEM(upsilon=2), random_state=0, min_report=5).fit(X)
+    fitted = FederatedClustering(
+        KnownCounts(2), FedGEM(upsilon=2), random_state=0, min_report=5, standardize=False
+    ).fit(X)
     assert fitted.local_counts_[-1] == 2  # what it found is its own
     assert fitted.model_.local_counts[fitted.model_.sites.index("small")] == 0
     assert len(np.unique(fitted.labels_[-1])) == 2
@@ -613,7 +620,7 @@ def test_a_site_below_its_floor_gets_its_labels_and_tells_its_columns_only():
     assert not small.any()
 
 
-def test_no_count_of_few_rows_is_told_of_clusters_nor_follows_from_what_is_told():
+def test_no_count_of_few_rows_is_reported_of_clusters_nor_follows_from_what_is_reported():
     centers, held = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0]]), (500, 30, 5)
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(center, 1, (n, D)) for center, n in zip(centers, held, strict=True)])
@@ -650,7 +657,7 @@ def test_a_cluster_that_one_site_made_up_is_marked_and_the_others_are_not():
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_every_aggregator_tells_how_many_sites_support_each_cluster(name):
     federation = FederatedClustering(
-        KnownCounts(2), clone(AGGREGATORS[name]), random_state=0, min_support=4, min_report=1
+        KnownCounts(2), clone(AGGREGATORS[name]), random_state=0, min_support=4, min_report=1, standardize=False
     )
     fitted = federation.fit(tables())
     info = fitted.model_.info

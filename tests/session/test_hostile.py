@@ -79,11 +79,11 @@ def task(monkeypatch):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
 
-def federate(folder, lies=(), *, dies_in=None, min_sites=1, **link_options):
+def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, **link_options):
     """The model and the link of a run over the grid; `dies_in` is an exchange that kills koncord run."""
     folder.mkdir(exist_ok=True)
     ours, theirs = Pipe()
-    grid = Grid(folder, dict(lies))
+    grid = (make_grid or Grid)(folder, dict(lies))
 
     def relay():
         with theirs:  # as the process of the relay does

@@ -115,7 +115,23 @@ def test_a_version_and_what_was_answered_of_it_come_back_from_the_disk(tmp_path)
     labels, cells = kept.partition(20).apart((X[:, 0] > 0).astype(np.int64))
     again = read_version(tmp_path)
     assert again.is_answered
-    np.testing.assert_array_equal(again.now().cells.of_row, cells.of_row)
-    np.testing.assert_array_equal(again.now().cells.rarer, cells.rarer)
+    np.testing.assert_array_equal(again.now(20).cells.of_row, cells.of_row)
+    np.testing.assert_array_equal(again.now(20).cells.rarer, cells.rarer)
     np.testing.assert_array_equal(again.partition(20).apart((X[:, 0] > 0).astype(np.int64))[0], labels)
     assert again.digest == kept.digest
+
+
+def test_rows_with_gaps_are_known_again_and_may_be_added():
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.normal(size=(60, 2)), rng.random(60) < 0.4]
+    X[::7, 0] = np.nan
+    X[::11, 2] = np.nan
+    first = first_version(X, 20)
+    assert matched(X, X)[0].all()
+    added = np.c_[rng.normal(size=(25, 2)), rng.random(25) < 0.4]
+    added[:4, 2] = np.nan
+    after, change = next_version(first, np.concatenate([X, added]), 20)
+    assert (change.n_added, change.n_waiting, len(after.X)) == (25, 0, 85)
+    assert not np.isnan(after.moved).any()
+    np.testing.assert_array_equal(after.moved[:60], first.moved)
+    np.testing.assert_array_equal(after.rows().gaps, np.isnan(after.X))

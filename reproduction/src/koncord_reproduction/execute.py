@@ -57,7 +57,7 @@ def execute(
     n_jobs : int
         Worker processes.
     listen : callable, default lambda progress: None
-        Is told about every end of a run, and once a second.
+        Is called at every end of a run, and once a second.
     limit_of : callable, default time_limit
         Seconds a run may take.
     """

@@ -226,9 +226,9 @@ def draw_points(axes: Axes, values: FloatArray, edges: FloatArray) -> None:
     axes.hist(values, bins=list(edges), color=BLUE, histtype="stepfilled")
     axes.axvline(float(values.mean()), color=INK, lw=1.2, ls="--")
     spread = statistics.coefficient_of_variation(values)
-    told = f"mean {values.mean():.0f}\nSD {spread * values.mean():.0f}\nCV {spread:.2f}"
+    said = f"mean {values.mean():.0f}\nSD {spread * values.mean():.0f}\nCV {spread:.2f}"
     is_right = values.mean() > 0.6 * edges[-1]
-    axes.text(0.02 if is_right else 0.98, 0.95, told, transform=axes.transAxes, va="top", fontsize=8,
+    axes.text(0.02 if is_right else 0.98, 0.95, said, transform=axes.transAxes, va="top", fontsize=8,
               ha="left" if is_right else "right", color=INK)  # fmt: skip
 
 

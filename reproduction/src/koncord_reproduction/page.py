@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from koncord._files import write_atomic
 from koncord.report.numbers import with_minus
-from koncord.report.page import POLICY
+from koncord.report.page import CONTENT_POLICY
 from koncord.report.style import CSS
 from koncord_reproduction import markup
 from koncord_reproduction.claims import (
@@ -64,7 +64,7 @@ RULES = """\
 n counts seeds (for a number), or sets and pairs of set and seed (for a sentence).
 
 A sentence of the paper is judged on the sets that are the paper's own (Waveform, Abalone, FrogA, FrogB, MNIST); what
-happens on the others is told beside it. Nothing is tuned to make a verdict.
+happens on the others is noted beside it. Nothing is tuned to make a verdict.
 """
 
 
@@ -195,12 +195,12 @@ def how_it_was_run(rows: Sequence[Row]) -> str:
     counts = Counter(row.status for row in rows)
     hours = sum(row.seconds for row in rows) / 3600
     versions = sorted({row.versions for row in rows if row.versions})
-    told = [
+    reported = [
         f"The rows here: {len(rows):,} runs, {counts[DONE]:,} done, {counts[TIMED_OUT]:,} timed out, "
         f"{counts[FAILED]:,} failed; {hours:,.1f} hours of one core."
     ]
-    told += [f"Versions: {'; '.join(versions)}."] if versions else []
-    return " ".join(told) + "\n"
+    reported += [f"Versions: {'; '.join(versions)}."] if versions else []
+    return " ".join(reported) + "\n"
 
 
 def verdict_table(claims: Sequence[Claim]) -> str:
@@ -249,13 +249,13 @@ CLAIM_COLUMNS = ("claim", "paper", "ours", "n", "verdict", "why")
 
 def claim_cells(claim: Claim) -> tuple[str, ...]:
     why = [claim.reason.replace(SCATTER, "").strip("; "), explanation(claim) if claim.verdict == DIFFERS else ""]
-    told = "; ".join(filter(None, why))
-    return claim.cell, paper_text(claim), ours_text(claim), str(claim.n or ""), claim.verdict, told
+    reported = "; ".join(filter(None, why))
+    return claim.cell, paper_text(claim), ours_text(claim), str(claim.n or ""), claim.verdict, reported
 
 
 def explanation(claim: Claim) -> str:
     """What people found out about why it differs."""
-    return "; ".join(told for pattern, told in explanations().items() if fnmatchcase(claim.name, pattern))
+    return "; ".join(reported for pattern, reported in explanations().items() if fnmatchcase(claim.name, pattern))
 
 
 def picture_text(name: str, beside: str) -> str:
@@ -371,7 +371,7 @@ def document(title: str, parts: Sequence[str]) -> str:
     head = [
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{markup.text(POLICY)}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{markup.text(CONTENT_POLICY)}">',
         '<link rel="icon" href="data:,">',
         markup.tag("title", f"{markup.text(title)} | koncord"),
         markup.tag("style", f"\n{CSS}"),

@@ -1,6 +1,6 @@
 """The paper's protocol as data: sets, clients, grids, seeds, time limits, and the estimator of every method.
 
-The appendix "Implementation and protocol details" says most of it; where it leaves a choice, the choice is told here.
+The appendix "Implementation and protocol details" says most of it; where it leaves a choice, the choice is stated here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class Setting:
     upsilons: tuple[float, ...]  # of FedGEM: one is fixed, several are chosen from without labels
     test_share: float = 0.3
     is_standardised: bool = False
-    merge_factors: tuple[float, ...] = asm.GRID["merge_factor"]
+    merge_factors: tuple[float, ...] = asm.ASM_GRID["merge_factor"]
 
     @property
     def upsilon(self) -> float | None:
@@ -75,20 +75,20 @@ RELEASED_ROUNDS, RELEASED_ROUNDS_FMNIST = 10, 20
 
 
 def phase_1(method: str, dataset: str, true_counts: Sequence[int]) -> Any:
-    """The estimator that every client runs; the oracle alone is told the counts."""
+    """The estimator that every client runs; only the oracle is given the counts."""
     if method == "oracle":
         return counts_alone(true_counts)
     if method in ("asm-s", "asm-i"):
         covariance = "spherical" if method == "asm-s" else "identity"
         # The masses are named so that the smallest clients get the paper's grid and no more.
-        masses = asm.GRID["min_mass"]
+        masses = asm.ASM_GRID["min_mass"]
         return ASM(covariance=covariance, min_mass=masses, merge_factor=SETS[dataset].merge_factors)
     if method == "dpgmm":
-        return LabelFreeSearch(DPGMM(), dpgmm.GRID)
+        return LabelFreeSearch(DPGMM(), dpgmm.DPGMM_GRID)
     if method == "xmeans":
-        return XMeans(**xmeans.PAPER)
+        return XMeans(**xmeans.XMEANS_PAPER)
     if method == "gmeans":
-        return GMeans(**gmeans.PAPER)
+        return GMeans(**gmeans.GMEANS_PAPER)
     raise ValueError(f"'method' must be one of {', '.join(PHASE_1)}; got {method!r}.")
 
 
@@ -99,7 +99,7 @@ def counts_alone(true_counts: Sequence[int]) -> KnownCounts:
 
 def pooled_grid(method: str, dataset: str) -> Mapping[str, tuple[float, ...]]:
     """What the pooled configuration is chosen from, in the paper's order."""
-    return {**asm.GRID, "merge_factor": SETS[dataset].merge_factors} if method == "asm-s" else dpgmm.GRID
+    return {**asm.ASM_GRID, "merge_factor": SETS[dataset].merge_factors} if method == "asm-s" else dpgmm.DPGMM_GRID
 
 
 def released_rounds(method: str, dataset: str) -> int:
@@ -111,7 +111,7 @@ def aggregator(method: str, n_clusters: int, true_counts: Sequence[int]) -> tupl
     counts, nothing = counts_alone(true_counts), KnownCounts(1)
     return {
         "kfed": (counts, KFed(n_clusters), "K and true K_g"),
-        "fedkmeans": (nothing, FedKMeans(n_clusters), "K"),
+        "fedkmeans": (nothing, FedKMeans(n_clusters, first_iters=1), "K"),
         "ffcm-avg1": (nothing, FFCM(n_clusters, "avg1"), "K"),
         "ffcm-avg2": (nothing, FFCM(n_clusters, "avg2"), "K"),
         "spahm": (KnownCounts(true_counts), SPAHM(), "true K_g"),

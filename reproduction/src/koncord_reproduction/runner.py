@@ -29,11 +29,11 @@ from koncord.estimate.asm import ASM, score_grid
 from koncord.estimate.dpgmm import DPGMM
 from koncord.estimate.gmeans import GMeans
 from koncord.estimate.merging import merge
-from koncord.estimate.search import Candidate, combinations, split_rows
+from koncord.estimate.search import GridResult, combinations, split_rows
 from koncord.estimate.xmeans import XMeans
 from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import HeldOut
-from koncord.kernels.splitting import SplitForest, components_of
+from koncord.kernels.splitting import SplitForest, mixture_of
 from koncord.theory import anisotropy
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
@@ -164,7 +164,9 @@ SETUP_REPLIES = ("Moments", "Prepared", "Holdings")
 
 
 def fit_federation(dealt: Dealt, estimator: Any, server: Aggregator, seed: int) -> FederatedClustering:
-    clustering = FederatedClustering(estimator, server, random_state=seed, min_report=1)  # the paper has no floor
+    clustering = FederatedClustering(
+        estimator, server, standardize=False, random_state=seed, min_report=1
+    )  # the paper has no floor, and its own scale
     return clustering.fit([dealt.data.X[part] for part in dealt.parts])
 
 
@@ -274,7 +276,7 @@ def tune_pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row])
 
 def score_asm(
     X: FloatArray, fit_rows: IntArray, held_out: HeldOut, grid: Mapping[str, Sequence[float]], seed: int
-) -> list[Candidate]:
+) -> list[GridResult]:
     default = ASM()
     grow = partial(SplitForest, X, is_spherical=True, n_em_iter=default.max_em_iter)
     return score_grid(grow, fit_rows, held_out, grid, default.max_components)
@@ -282,11 +284,11 @@ def score_asm(
 
 def score_dpgmm(
     X: FloatArray, fit_rows: IntArray, held_out: HeldOut, grid: Mapping[str, Sequence[float]], seed: int
-) -> list[Candidate]:
+) -> list[GridResult]:
     configs = combinations(grid)
     fits = DPGMM(random_state=seed).fit_each(X[fit_rows], configs)
     return [
-        Candidate(params=config, n_components=fit.n_components_, score=held_out.score_nearest(fit.means_))
+        GridResult(params=config, n_components=fit.n_components_, score=held_out.score_nearest(fit.means_))
         for config, fit in zip(configs, fits, strict=True)
     ]
 
@@ -312,7 +314,9 @@ def pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row]) -> V
         config = {"n_clusters": data.n_classes}
         means = KMeans(**config, n_init=10, random_state=run.seed).fit(data.X[train]).cluster_centers_
     else:
-        config = {"xmeans": xmeans.PAPER, "gmeans": gmeans.PAPER}.get(run.method) or chosen_config(run, needed)
+        config = {"xmeans": xmeans.XMEANS_PAPER, "gmeans": gmeans.GMEANS_PAPER}.get(run.method) or chosen_config(
+            run, needed
+        )
         kind: Any = {"asm-s": ASM, "dpgmm": DPGMM, "xmeans": XMeans, "gmeans": GMeans}[run.method]
         means = kind(**config, random_state=run.seed).fit(data.X[train]).means_
     return {"ari": ari(data.y[test], nearest(data.X[test], means)), "k": len(means), "config": dict(config)}
@@ -330,9 +334,9 @@ def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
     (leaves,) = forest.cut(config["min_mass"], default.max_components)
     scores, counts = [], []
     for merge_factor in (*SWEEP, config["merge_factor"]):
-        components, _ = merge(components_of(leaves), merge_factor)
-        scores.append(ari(data.y[test], nearest(data.X[test], components.means)))
-        counts.append(len(components))
+        mixture, _ = merge(mixture_of(leaves), merge_factor)
+        scores.append(ari(data.y[test], nearest(data.X[test], mixture.means)))
+        counts.append(len(mixture))
     *scores, selected_ari = scores
     *counts, selected_k = counts
     return {

@@ -1,6 +1,6 @@
 """What the paper says in words, as claims: each sentence is computed from its own tables and from our rows.
 
-A sentence on data sets is judged on those that are the paper's own; what happens on the others is told beside it. A
+A sentence on data sets is judged on those that are the paper's own; what happens on the others is noted beside it. A
 word such as "about" or "close" is given a number, which stands in the claim.
 """
 
@@ -121,7 +121,7 @@ def judged_on_all(ours: Outcomes, theirs: Outcomes, comparable: Sequence[str]) -
     unfit = [each for each in theirs if theirs[each] is False]
     remark = f"the paper's own table does not bear it out on {listed(unfit)}" if unfit else ""
     verdict = verdict_on([ours[each] for each in comparable])
-    return f"on {listed(theirs)}", told(ours, comparable), verdict, remark
+    return f"on {listed(theirs)}", said(ours, comparable), verdict, remark
 
 
 def judged_by_count(ours: Outcomes, theirs: Outcomes, comparable: Sequence[str]) -> tuple[str, str, str, str]:
@@ -144,7 +144,7 @@ def verdict_on(outcomes: Sequence[bool | None]) -> str:
     return AGREES if outcomes and None not in outcomes else NOT_RUN
 
 
-def told(outcomes: Outcomes, names: Sequence[str]) -> str:
+def said(outcomes: Outcomes, names: Sequence[str]) -> str:
     parts = [(word, [each for each in names if outcomes[each] is state]) for word, state in WORDS]
     return ", ".join(f"{word} {listed(those)}" for word, those in parts if those)
 
@@ -159,7 +159,7 @@ def missing(outcomes: Outcomes, names: Sequence[str]) -> str:
 
 def elsewhere(outcomes: Outcomes, comparable: Sequence[str]) -> str:
     """What happens on the sets that are not the paper's."""
-    found = told(outcomes, [each for each in outcomes if each not in comparable])
+    found = said(outcomes, [each for each in outcomes if each not in comparable])
     return f"on data other than the paper's: {'it holds ' if found.startswith('on') else ''}{found}" if found else ""
 
 
@@ -675,7 +675,7 @@ def shares_below_a_quarter(found: Findings) -> Claim:
         table="points-per-cluster",
         cell="On the image sets a client holds less than 25 % of a class on average",
         paper="on every image set",
-        ours=told(outcomes, list(outcomes)) or None,
+        ours=said(outcomes, list(outcomes)) or None,
         n=sum(outcome is not None for outcome in outcomes.values()),
         verdict=verdict_on(list(outcomes.values())),
         reason=missing(outcomes, list(outcomes)),
@@ -705,7 +705,7 @@ NO_ROWS = (
         cell="The corrected meeting point lies in both balls for 20,000 random pairs, the published one in 5.9 %",
         paper="100 % and 5.9 %",
         verdict=NOT_RUN,
-        reason="how the pairs are drawn is not told; a test of the package checks the corrected one on random balls",
+        reason="how the pairs are drawn is not stated; a test of the package checks the corrected one on random balls",
     ),
     Claim(
         name="text/frog-class-sizes",
@@ -838,7 +838,7 @@ def gmeans_falls_on_frogs(found: Findings) -> Claim:
         table="partition-robustness",
         cell="The error of G-means falls significantly from regime A to B on FrogA and FrogB",
         paper="on FrogA, FrogB",
-        ours=told(outcomes, FROGS) or None,
+        ours=said(outcomes, FROGS) or None,
         n=sum(outcome is not None for outcome in outcomes.values()),
         verdict=verdict_on(list(outcomes.values())),
         reason=missing(outcomes, FROGS),

@@ -1,7 +1,7 @@
 """Rows on disk: a file that only grows, one line a finished run, which no kill can spoil.
 
 Every line is forced to the disk before the next run is counted as done. A line that a kill cut short is dropped when
-the store is opened again; its run was not yet told as done, so it is simply made once more.
+the store is opened again; its run was not yet reported as done, so it is made once more.
 """
 
 import os

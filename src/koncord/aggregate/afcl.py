@@ -20,7 +20,7 @@ from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Repli
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.kernels.assign import means_by_label, nearest
-from koncord.kernels.lloyd import kpp, stacked
+from koncord.kernels.lloyd import kpp, stacked_rows
 from koncord.protocol.schema import SMALLEST_FLOAT, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -396,7 +396,7 @@ class AFCL(Aggregator):
     def _rounds(self, clients: tuple[str, ...], n_seeds: int, n_features: int, rng: np.random.Generator) -> Server:
         lowest, widths = common_bounds((yield SendBounds()))
         replies = yield SendSeeds(lowest=lowest, widths=widths, n_seeds=n_seeds)
-        candidates = stacked({client: up.seeds for client, up in replies.items()}, n_features)
+        candidates = stacked_rows({client: up.seeds for client, up in replies.items()}, n_features)
         seeds = candidates[kpp(candidates, n_seeds, rng)]
         n_start = len(seeds)
         rates = np.full(n_features, float(self.eta))

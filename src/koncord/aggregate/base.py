@@ -15,11 +15,12 @@ from typing import Any, ClassVar, cast, get_args, get_type_hints
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from koncord._validation import name_of
+from koncord._validation import owner_name
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
+from koncord.privacy.budget import Plan
 from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
 from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
@@ -42,7 +43,7 @@ class Local:
     """What a client step may read: it never leaves the client."""
 
     X: FloatArray  # (n_samples, n_features), scaled as agreed
-    estimate: LocalEstimate  # phase 1
+    phase1: Callable[[], LocalEstimate]  # runs at the first call only
     stream: tuple[int, ...]  # names the random stream of this client in this round
     min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
     # Sorts rows by what the client has answered before; None sorts them as they are labelled, and keeps nothing.
@@ -52,10 +53,15 @@ class Local:
     def grouped(self, labels: IntArray, least: int = 1) -> Grouped:
         """The rows by `labels` (n_samples,), in groups that sums may be sent of after all that was sent before.
 
-        Whoever sends nothing but sums over these groups is covered by the client's joint partition
+        A step that sends nothing but sums over these groups is covered by the client's joint partition
         (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
         """
         return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least)
+
+    @property
+    def estimate(self) -> LocalEstimate:
+        """What phase 1 found: it runs when this is first read, for most steps do without it."""
+        return self.phase1()
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -66,6 +72,20 @@ class Local:
 # A client step takes what the client holds, its state (None before its first step) and the server's message; it
 # returns the new state, itself a record that the codec can pack, and the reply.
 ClientStep = Callable[[Local, Any, Any], tuple[Any, Any]]
+# The step of a client with a privacy budget takes a `koncord.aggregate.private.PrivateClient`, the server's message and
+# a random stream, which no noise comes from; it returns the reply.
+PrivateStep = Callable[[Any, Any, np.random.Generator], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What a client with a privacy budget has sent before the server begins, with noise, on the agreed scale."""
+
+    count: int
+    means: FloatArray  # (n_features,)
+    variances: FloatArray  # (n_features,)
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +102,7 @@ class Outcome:
     gaussians: Gaussians | None = None  # the shape of the clusters around the centers, where the aggregator finds it
     tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where it has them
     confidence: Confidence | None = None  # how sure it is, where it tells
-    rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where told
+    rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where known
 
 
 def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]) -> dict[str, IntArray]:
@@ -106,6 +126,11 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         The reply to each message of the server.
     sends : tuple of Sent
         All that a client may send, field by field.
+    needs_local_counts : bool
+        Whether a client sends as many of something as it has components, so that phase 1 has to run.
+    private_steps : mapping of type to function, default {}
+        The step of a client with a privacy budget for each message of the server; without any, such a client takes no
+        part. A step of a message that is in no client step is annotated with its reply.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
     sums_over_cells : bool, default False
@@ -122,6 +147,8 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     client_steps: ClassVar[Mapping[type[Any], ClientStep]]
     replies: ClassVar[Mapping[type[Any], type[Any]]]
     sends: ClassVar[tuple[Sent, ...]]
+    needs_local_counts: ClassVar[bool]
+    private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {}
     most_parts: ClassVar[int] = 1
     sums_over_cells: ClassVar[bool] = False
     count_parameter: ClassVar[str] = "n_clusters"
@@ -131,7 +158,10 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
         super().__init_subclass__(**options)
         if "client_steps" in vars(cls):
             cls.replies = {asked: step_types(step)[1] for asked, step in cls.client_steps.items()}
+            only_private = {asked: step for asked, step in cls.private_steps.items() if asked not in cls.replies}
+            cls.replies |= {asked: get_type_hints(step)["return"] for asked, step in only_private.items()}
             cls.sends = sent_by(cls.replies.values())
+            cls.needs_local_counts = any("local_k" in sent.shape for sent in cls.sends)
 
     def for_run(self, *, min_report: int | None, min_support: int) -> "Aggregator":
         """This aggregator under what the run has decided; one that has no use for it stays as it is.
@@ -155,6 +185,20 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
         """The server's side of one federation of `clients`, in name order."""
+
+    def private_server(
+        self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
+    ) -> Server:
+        """The same where some clients have a privacy budget: `described` is what these sent."""
+        return self.server(clients, n_features, rng)
+
+    def private_plan(self, n_rounds: int | None) -> Plan:
+        """How a client's budget is divided over its releases, with so many later rounds, or as many as there are."""
+        raise NotImplementedError(f"{self.name} has no private form.")
+
+    def private_messages(self) -> Mapping[type[Any], int]:
+        """Messages of each kind that only a client with a privacy budget is sent, at most, in one run."""
+        return {}
 
     def most_messages(self) -> Mapping[type[Any], int]:
         """Messages of each kind that one run sends to one client at most, with these parameters.
@@ -193,7 +237,7 @@ def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
 def check_is_aggregator(given: Any, *, owner: object) -> None:
     """`TypeError` in a sentence for what is no aggregator."""
     wanted = (
-        f"'aggregator' of {name_of(owner)} must be an aggregator such as koncord.Consensus(), derived from "
+        f"'aggregator' of {owner_name(owner)} must be an aggregator such as koncord.Consensus(), derived from "
         "koncord.aggregate.base.Aggregator; got"
     )
     if isinstance(given, str):

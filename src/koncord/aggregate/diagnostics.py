@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     Json = Any
 
-Stopped = Literal["one round", "converged", "round limit", "no replies"]
+StopReason = Literal["one round", "converged", "round limit", "no replies"]
 LabelRule = Literal["nearest", "gaussian"]
 
 
@@ -91,7 +91,7 @@ class Diagnostics:
     """
 
     rounds: int | None = None
-    stopped: Stopped | None = None
+    stopped: StopReason | None = None
     label_rule: LabelRule = "nearest"
     choice: KChoice | UpsilonChoice | None = None
     stabilities: tuple[float | None, ...] = ()

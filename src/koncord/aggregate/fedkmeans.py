@@ -12,14 +12,20 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count, check_number
-from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, PrivateStep, Replies, Server
 from koncord.aggregate.diagnostics import Diagnostics
+from koncord.aggregate.private import PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest
-from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked
+from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked_rows
+from koncord.privacy.budget import CELLS, HOLDINGS, MOMENTS, ROUND, Plan
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import FloatArray, IntArray
+
+# Releases in which a client with a privacy budget looks for the cells of its rows, and what each release costs.
+N_PASSES = 3
+SHARES = {MOMENTS: 3.0, CELLS: 5.0, ROUND: 4.0, HOLDINGS: 1.0}
 
 # --- messages ---
 
@@ -83,12 +89,34 @@ def large_enough(local: Local, found: Partition, min_count: int) -> LocalMeans:
     return LocalMeans(centers=centers[kept], counts=counts[kept])
 
 
+# --- steps of a client with a privacy budget ---
+
+
+def private_begin(client: PrivateClient, down: Begin, rng: np.random.Generator) -> LocalMeans:
+    """Means and counts of the client's cells, put together into at most `n_clusters`."""
+    cells = client.own_cells(N_PASSES, rng)
+    if not len(cells):
+        return LocalMeans(centers=cells.means, counts=cells.counts)
+    weights = cells.counts.astype(float)
+    found = kmeans(cells.means, min(down.n_clusters, len(cells)), rng, weights=weights, n_init=10)
+    counts = np.bincount(found.labels, weights, minlength=len(found.centers)).astype(np.int64)
+    kept = counts >= max(down.min_count, client.min_report, 1)
+    return LocalMeans(centers=found.centers[kept], counts=counts[kept])
+
+
+def private_refine(client: PrivateClient, down: Refine, rng: np.random.Generator) -> LocalMeans:
+    """Means of the rows by nearest center, through noise."""
+    counts, sums = client.sums(down.centers, max(down.min_count, client.min_report))
+    is_reported = counts > 0
+    return LocalMeans(centers=sums[is_reported] / counts[is_reported, None], counts=counts[is_reported])
+
+
 # --- server steps ---
 
 
 def pooled(replies: Replies, n_features: int) -> tuple[FloatArray, FloatArray]:
     """Centers of all clients in name order, and the rows behind each."""
-    centers = stacked({client: up.centers for client, up in replies.items()}, n_features)
+    centers = stacked_rows({client: up.centers for client, up in replies.items()}, n_features)
     return centers, np.concatenate([np.empty(0), *(up.counts for up in replies.values())])
 
 
@@ -129,11 +157,11 @@ def lowered(asked: int, found: int) -> list[str]:
 class FedKMeans(Aggregator):
     """Federated k-means, the global number of clusters given.
 
-    In the first round a client clusters its rows from its own k-means++ seeds, later from the server's centers, and
-    sends the means with their numbers of rows. The server clusters all means, weighted by rows, into `n_clusters`. A
-    mean of fewer than `min_count` rows is not sent; in the first round no client makes more clusters than can have
-    `min_count` rows. Where the clients send fewer distinct means than `n_clusters`, there are fewer clusters, and the
-    result says so.
+    In the first round a client clusters its rows from its own k-means++ seeds until nothing moves, later it moves
+    the server's centers, and sends the means with their numbers of rows. The server clusters all means, weighted by
+    rows, into `n_clusters`. A mean of fewer than `min_count` rows is not sent; in the first round no client makes
+    more clusters than can have `min_count` rows. Where the clients send fewer distinct means than `n_clusters`,
+    there are fewer clusters, and the result says so.
 
     Parameters
     ----------
@@ -142,7 +170,10 @@ class FedKMeans(Aggregator):
     n_rounds : int, default 10
         Rounds, the first included.
     local_iters : int, default 1
-        Passes of Lloyd at a client in each round.
+        Passes of Lloyd at a client in each round but the first.
+    first_iters : int, default 100
+        Passes of Lloyd at a client in the first round, at most: it ends when nothing moves. With a single pass, as in
+        the paper, the means lie near their random seeds, and later rounds do not make up for such a start.
     min_count : int, default 2
         Rows a center must be the mean of to be sent; 1 may send a row itself.
     weighted : bool, default True
@@ -168,6 +199,7 @@ class FedKMeans(Aggregator):
 
     name = "fedkmeans"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Begin: begin, Refine: refine}
+    private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {Begin: private_begin, Refine: private_refine}
     sums_over_cells: ClassVar[bool] = True
 
     def __init__(
@@ -176,6 +208,7 @@ class FedKMeans(Aggregator):
         *,
         n_rounds: int = 10,
         local_iters: int = 1,
+        first_iters: int = 100,
         min_count: int = 2,
         weighted: bool = True,
         drop_empty: bool = True,
@@ -185,6 +218,7 @@ class FedKMeans(Aggregator):
         self.n_clusters = n_clusters
         self.n_rounds = n_rounds
         self.local_iters = local_iters
+        self.first_iters = first_iters
         self.min_count = min_count
         self.weighted = weighted
         self.drop_empty = drop_empty
@@ -195,19 +229,24 @@ class FedKMeans(Aggregator):
         n_clusters = check_n_clusters(self.n_clusters, owner=self)
         check_count("n_rounds", self.n_rounds, owner=self)
         check_count("n_init", self.n_init, owner=self)
+        local_iters = check_count("local_iters", self.local_iters, owner=self)
         if self.tol is not None:
             check_number("tol", self.tol, owner=self, least=0)
         down = Begin(
             n_clusters=n_clusters,
-            local_iters=check_count("local_iters", self.local_iters, owner=self),
+            local_iters=check_count("first_iters", self.first_iters, owner=self),
             min_count=check_count("min_count", self.min_count, owner=self, least=0),
         )
-        return self._rounds(down, n_features, rng)
+        return self._rounds(down, local_iters, n_features, rng)
 
     def most_messages(self) -> Mapping[type[Any], int]:
         return {Begin: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self) - 1}  # its first round counts
 
-    def _rounds(self, first: Begin, n_features: int, rng: np.random.Generator) -> Server:
+    def private_plan(self, n_rounds: int | None) -> Plan:
+        rounds = self.most_messages()[Refine] if n_rounds is None else n_rounds
+        return Plan(shares=SHARES, times={MOMENTS: 1, CELLS: N_PASSES, ROUND: rounds, HOLDINGS: 1})
+
+    def _rounds(self, first: Begin, local_iters: int, n_features: int, rng: np.random.Generator) -> Server:
         down: Begin | Refine = first
         centers = np.empty((0, n_features))
         objective: list[float] = []
@@ -227,7 +266,7 @@ class FedKMeans(Aggregator):
             has_converged = matched_shift(previous, centers) <= (self.tol or 0.0) * spread(means)
             down = Refine(
                 centers=centers,
-                local_iters=first.local_iters,
+                local_iters=local_iters,
                 min_count=first.min_count,
                 drop_empty=bool(self.drop_empty),
             )

@@ -151,7 +151,7 @@ def local_centers(sums: FloatArray, supports: FloatArray) -> tuple[FloatArray, F
     return sums[sent] / supports[sent][:, None], supports[sent]
 
 
-def clustered(
+def clustered_centers(
     local: FloatArray,
     weights: FloatArray | None,
     rng: np.random.Generator,
@@ -285,7 +285,7 @@ class FFCM(Aggregator):
                 centers = averaged(sums, supports, previous=previous)
             else:
                 local, weights = local_centers(sums, supports)
-                centers = clustered(
+                centers = clustered_centers(
                     local,
                     weights if self.weights == "support" else None,
                     rng,

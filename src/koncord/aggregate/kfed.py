@@ -17,7 +17,7 @@ from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Serve
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label
-from koncord.kernels.lloyd import MAX_PASSES, Partition, check_n_clusters, cost, kpp, lloyd, stacked, unstacked
+from koncord.kernels.lloyd import MAX_PASSES, Partition, check_n_clusters, cost, kpp, lloyd, stacked_rows, unstacked
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -160,7 +160,7 @@ class KFed(Aggregator):
     def _one_round(self, down: SendCenters, n_clusters: int, n_features: int, max_iter: int) -> Server:
         replies = yield down
         sent = {client: up.centers for client, up in replies.items()}
-        centers = stacked(sent, n_features)
+        centers = stacked_rows(sent, n_features)
         if not len(centers):
             raise KoncordError(
                 f"No client sent a center: each has fewer than {down.min_count} rows, or than its floor. {LOWER_FLOOR}"

@@ -19,7 +19,7 @@ from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Serve
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
-from koncord.kernels.lloyd import stacked, unstacked
+from koncord.kernels.lloyd import stacked_rows, unstacked
 from koncord.kernels.silhouette import in_order_of_appearance
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
@@ -28,7 +28,7 @@ from koncord.types import BoolArray, FloatArray, IntArray
 # Clients beyond this number add nothing to the popularity of an atom; as released.
 POPULARITY_CAP = 10
 # Variances are kept above this share of the total variance of the atoms.
-VARIANCE_FLOOR = 1e-8
+LEAST_PRIOR_VARIANCE = 1e-8
 # Starts of the noise variance that are tried, as shares of the start of the scatter.
 NOISE_SHARES = (10.0, 1.0, 0.1, 0.01, 0.001)
 # A mean this near to a row, as a share of the spread of the rows, is that row.
@@ -66,10 +66,10 @@ def send_atoms(local: Local, state: None, down: SendAtoms) -> tuple[None, Atoms]
         means = means_by_label(groups.X, groups.labels, otherwise=means)
         means = means[np.bincount(groups.labels, minlength=len(means)) >= local.min_report]
         return None, Atoms(atoms=means)
-    return None, Atoms(atoms=means[stands_for_rows(local.X, means, down.min_count)])
+    return None, Atoms(atoms=means[means_stand_for_rows(local.X, means, down.min_count)])
 
 
-def stands_for_rows(X: FloatArray, means: FloatArray, min_count: int) -> BoolArray:
+def means_stand_for_rows(X: FloatArray, means: FloatArray, min_count: int) -> BoolArray:
     """Means nearest to at least `min_count` rows, and not themselves a row that fewer than `min_count` rows share."""
     counts = np.bincount(nearest(X, means), minlength=len(means))
     reach = SAME_PLACE * np.sqrt(X.var(axis=0).sum())
@@ -165,7 +165,7 @@ def fitted_prior(atoms: FloatArray, groups: IntArray, prior: Prior) -> Prior:
         return prior
     means = sums / counts[:, None]
     center = means.mean(axis=0)
-    floor = VARIANCE_FLOOR * total_variance
+    floor = LEAST_PRIOR_VARIANCE * total_variance
     noise = np.maximum(((atoms - means[groups]) ** 2).sum(axis=0) / n_matched, floor)
     scatter = np.maximum(((means - center) ** 2).mean(axis=0) - noise * (1 / counts).mean(), floor)
     return Prior(center=center, noise=noise, scatter=scatter)
@@ -235,7 +235,9 @@ def matching_from(
 def start_priors(atoms: FloatArray, noise: float | None, scatter: float | None) -> list[Prior]:
     """Where the search starts: the variances given, else the atoms' own variance and several shares of it."""
     variances = atoms.var(axis=0)
-    floored = np.maximum(variances, VARIANCE_FLOOR * variances.sum()) if variances.any() else np.ones(len(variances))
+    floored = (
+        np.maximum(variances, LEAST_PRIOR_VARIANCE * variances.sum()) if variances.any() else np.ones(len(variances))
+    )
     scatters = floored if scatter is None else np.full(len(variances), float(scatter))
     noises = [share * scatters for share in NOISE_SHARES] if noise is None else [np.full(len(variances), float(noise))]
     return [Prior(center=atoms.mean(axis=0), noise=start, scatter=scatters) for start in noises]
@@ -312,7 +314,7 @@ class SPAHM(Aggregator):
     def _one_round(self, down: SendAtoms, n_features: int, rng: np.random.Generator) -> Server:
         replies = yield down
         sent = {client: up.atoms for client, up in replies.items()}
-        atoms = stacked(sent, n_features)
+        atoms = stacked_rows(sent, n_features)
         if not len(atoms):
             raise KoncordError(
                 f"No client sent an atom: no local component stands for {down.min_count} rows, or for as many as its "

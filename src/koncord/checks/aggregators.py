@@ -18,7 +18,7 @@ from sklearn.base import clone
 from koncord._random import seeded
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, Replies, check_is_aggregator, sends_rows
-from koncord.checks.failing import run_checks
+from koncord.checks.failing import check_clone, run_checks
 from koncord.estimate.known import KnownCounts
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
@@ -28,7 +28,7 @@ from koncord.session.checkpoint import state_kinds
 from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
 from koncord.session.policy import SitePolicy
-from koncord.session.rounds import Asked
+from koncord.session.rounds import RoundRequest
 from koncord.session.site import Site
 from koncord.session.transport import Carried
 from koncord.types import FloatArray
@@ -42,7 +42,7 @@ NEAR = 2.0
 MOST_LOST = 6  # exchanges that a site is taken out of, one run each
 
 Tables = Mapping[str, FloatArray]
-Check = Callable[[Aggregator], None]
+AggregatorCheck = Callable[[Aggregator], None]
 
 
 def check_aggregator(aggregator: Aggregator) -> None:
@@ -75,9 +75,7 @@ def it_is_made_without_arguments_and_cloned_with_the_same_ones(aggregator: Aggre
     made = type(aggregator)()
     for name, parameter in signature(type(aggregator)).parameters.items():
         assert getattr(made, name) is parameter.default, f"{name!r} is not stored as it is given"
-    params = aggregator.get_params(deep=False)
-    for name, value in clone(aggregator).get_params(deep=False).items():
-        assert value is params[name] or repr(value) == repr(params[name]), f"{name!r} is not stored as it is given"
+    check_clone(aggregator)
 
 
 def its_name_can_be_written_on_a_command_line(aggregator: Aggregator) -> None:
@@ -118,7 +116,7 @@ def every_field_of_its_messages_has_a_rule(aggregator: Aggregator) -> None:
 
 
 def it_finds_finite_centers_and_counts_every_row(aggregator: Aggregator) -> None:
-    model = run(aggregator, tables()).model
+    model = run_in_process(aggregator, tables()).model
     assert model.n_clusters >= 1
     assert model.centers.shape == (model.n_clusters, CENTERS.shape[1])
     assert np.isfinite(model.centers).all()
@@ -128,7 +126,7 @@ def it_finds_finite_centers_and_counts_every_row(aggregator: Aggregator) -> None
 
 def it_finds_separated_clusters(aggregator: Aggregator) -> None:
     """Every cluster has a center near it, and one is enough unless the method starts from too many."""
-    model = run(aggregator, tables(seed=1), seed=1).model
+    model = run_in_process(aggregator, tables(seed=1), seed=1).model
     distances = np.linalg.norm(CENTERS[:, None] - model.centers, axis=2)
     assert (distances.min(axis=1) < NEAR).all(), "a cluster has no center near it"
 
@@ -136,7 +134,7 @@ def it_finds_separated_clusters(aggregator: Aggregator) -> None:
 def the_same_seed_gives_the_same_bits_in_any_order_of_the_sites(aggregator: Aggregator) -> None:
     X = tables(seed=2)
     turned = {site: X[site] for site in reversed(X)}
-    one, two = (run(aggregator, each, seed=4).model for each in (X, turned))
+    one, two = (run_in_process(aggregator, each, seed=4).model for each in (X, turned))
     np.testing.assert_array_equal(one.centers, two.centers)
 
 
@@ -145,7 +143,7 @@ def one_cluster_and_one_site_alone_are_possible(aggregator: Aggregator) -> None:
     X = {name: rng.normal(size=(2 * N_EACH, 2)) for name in HELD}
     single = for_clusters(clone(aggregator), 1, always=True)
     for each in (X, {"east": X["east"]}):
-        model = run(single, each, local_k=1).model
+        model = run_in_process(single, each, local_k=1).model
         assert np.isfinite(model.centers).all()
 
 
@@ -154,15 +152,15 @@ def the_tables_stay_as_they_are(aggregator: Aggregator) -> None:
     before = {site: rows.copy() for site, rows in X.items()}
     for rows in X.values():
         rows.setflags(write=False)
-    run(aggregator, X)
+    run_in_process(aggregator, X)
     for site, rows in X.items():
         np.testing.assert_array_equal(rows, before[site])
 
 
 def it_goes_on_without_a_site_that_is_missing_from_an_exchange(aggregator: Aggregator) -> None:
-    n_exchanges = run(aggregator, tables()).n_exchanges
+    n_exchanges = run_in_process(aggregator, tables()).n_exchanges
     for exchange in range(1, min(n_exchanges, MOST_LOST) + 1):
-        model = run(aggregator, tables(), lost=[("north", exchange)]).model
+        model = run_in_process(aggregator, tables(), lost=[("north", exchange)]).model
         assert np.isfinite(model.centers).all()
 
 
@@ -173,7 +171,7 @@ def a_site_with_less_than_its_floor_says_so_or_sends_nothing_of_its_rows(aggrega
     sent = []
     for seed in (0, 1):
         rows = np.random.default_rng(seed).normal(size=(FEW, CENTERS.shape[1]))
-        ran = run(aggregator, {**tables(), "few": rows}, min_report=DEFAULT_MIN_REPORT)
+        ran = run_in_process(aggregator, {**tables(), "few": rows}, min_report=DEFAULT_MIN_REPORT)
         sent.append([packed for site, packed in ran.packed if site == "few"])
     assert sent[0] == sent[1], f"a site of {FEW} rows with a floor of {DEFAULT_MIN_REPORT} tells something of them"
 
@@ -183,7 +181,7 @@ def a_site_with_less_than_its_floor_says_so_or_sends_nothing_of_its_rows(aggrega
 
 def it_sends_what_it_declares_and_nothing_else(aggregator: Aggregator) -> None:
     declared = {(sent.message, sent.field) for sent in aggregator.sends}
-    left = {(kind, field) for kind, field in sizes(run(aggregator, tables()).of(aggregator))}
+    left = {(kind, field) for kind, field in sizes(run_in_process(aggregator, tables()).of(aggregator))}
     assert left <= declared, f"not declared: {sorted(left - declared)}"
 
 
@@ -191,8 +189,8 @@ def only_what_says_so_grows_with_the_rows(aggregator: Aggregator) -> None:
     """Of the rest, what grows has no more entries than stand for the floor of rows each."""
     X = tables()
     twice = {site: np.concatenate([rows, rows + 1e-3]) for site, rows in X.items()}
-    floor = floor_of(aggregator)
-    few, many = (sizes(run(aggregator, each, min_report=floor).of(aggregator)) for each in (X, twice))
+    floor = checked_floor(aggregator)
+    few, many = (sizes(run_in_process(aggregator, each, min_report=floor).of(aggregator)) for each in (X, twice))
     may_grow = {(sent.message, sent.field) for sent in aggregator.sends if sent.grows_with_rows}
     most = 4 * N_EACH // floor if floor > 1 else 0
     for key in few.keys() & many.keys() - may_grow:
@@ -206,7 +204,7 @@ def no_message_holds_a_row(aggregator: Aggregator) -> None:
     X = tables()
     if may_hold:
         return
-    for site, message in run(aggregator, X).messages:
+    for site, message in run_in_process(aggregator, X).messages:
         for field in fields(message):
             value = getattr(message, field.name)
             if isinstance(value, np.ndarray) and value.dtype == float and value.shape[-1:] == CENTERS.shape[1:]:
@@ -215,7 +213,7 @@ def no_message_holds_a_row(aggregator: Aggregator) -> None:
 
 
 def every_reply_survives_the_wire(aggregator: Aggregator) -> None:
-    for _, message in run(aggregator, tables()).messages:
+    for _, message in run_in_process(aggregator, tables()).messages:
         again, _ = unpack(pack(message), [type(message)])
         for field in fields(message):
             np.testing.assert_array_equal(getattr(again, field.name), getattr(message, field.name))
@@ -224,7 +222,7 @@ def every_reply_survives_the_wire(aggregator: Aggregator) -> None:
 def what_a_client_remembers_can_be_kept(aggregator: Aggregator) -> None:
     """A site that is started anew goes on from what it wrote to its disk."""
     kinds = state_kinds(type(aggregator))
-    for state in run(aggregator, tables()).states:
+    for state in run_in_process(aggregator, tables()).states:
         if state is not None:
             assert type(state) in kinds, f"no client step says that it returns a {type(state).__name__}"
             again, _ = unpack(pack(state), kinds)
@@ -233,7 +231,7 @@ def what_a_client_remembers_can_be_kept(aggregator: Aggregator) -> None:
 
 def the_model_can_be_kept(aggregator: Aggregator) -> None:
     X = tables()
-    model = run(aggregator, X).model
+    model = run_in_process(aggregator, X).model
     with TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")
         loaded = GlobalModel.load(Path(folder) / "model")
@@ -241,7 +239,7 @@ def the_model_can_be_kept(aggregator: Aggregator) -> None:
     assert loaded == model
 
 
-AGGREGATOR_CHECKS: tuple[Check, ...] = (
+AGGREGATOR_CHECKS: tuple[AggregatorCheck, ...] = (
     it_is_made_without_arguments_and_cloned_with_the_same_ones,
     its_name_can_be_written_on_a_command_line,
     its_parameters_can_travel,
@@ -288,7 +286,7 @@ def tables(seed: int = 0) -> dict[str, FloatArray]:
     }
 
 
-def floor_of(aggregator: Aggregator) -> int:
+def checked_floor(aggregator: Aggregator) -> int:
     return 1 if sends_rows(aggregator) else DEFAULT_MIN_REPORT
 
 
@@ -307,7 +305,7 @@ class Recorder(InProcess):
         self.packed += [(site, each) for site, replies in carried.replies.items() for each in replies]
         return Carried(replies=carried.replies, missing=dict.fromkeys(away, "lost"), seconds=carried.seconds)
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         received = super().exchange_all(asked)
         self.messages += [item for replies in received for item in replies.items()]
         return received
@@ -329,7 +327,7 @@ class Ran:
         return [message for _, message in self.messages if isinstance(message, kinds)]
 
 
-def run(
+def run_in_process(
     aggregator: Aggregator,
     X: Tables,
     *,

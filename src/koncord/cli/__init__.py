@@ -22,6 +22,7 @@ from koncord._files import FULL
 from koncord._text import showable
 from koncord.cli import (
     approve,
+    check,
     demo,
     estimate,
     fit,
@@ -40,15 +41,16 @@ from koncord.cli import (
     runs,
     serve,
     sites,
+    study,
 )
 from koncord.cli import run as run_
 from koncord.cli.installed import Command, check_installed, installed_commands
 from koncord.errors import KoncordError
 
 COMMANDS: tuple[Command, ...] = (
-    *(estimate, fit, predict, report),
+    *(check, estimate, fit, predict, report),
     *(serve, request, invite, join, approve, refuse, release),
-    *(run_, forget, runs, sites, revoke, renew, ledger),
+    *(study, run_, forget, runs, sites, revoke, renew, ledger),
     *(demo, partition),
 )
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
+from koncord._deferred import import_sklearn
 from koncord._progress import part, report, reporting
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -38,14 +40,8 @@ SITES = "sites"  # folder of the tables, for the reader to try
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord demo [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord demo [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("--data", choices=DATA, default=DATA[0], help=f"which tables (default: {DATA[0]})")
     parser.add_argument(
@@ -60,10 +56,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    import_sklearn()
     from koncord.data.demonstrations import demonstration
-    from koncord.report.demonstration import as_text as about_classes
-    from koncord.report.demonstration import sent_by_site
-    from koncord.report.federation import as_text
+    from koncord.report.demonstration import bytes_by_site
+    from koncord.report.demonstration import demonstration_text as about_classes
+    from koncord.report.federation import federation_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
     from koncord.session.demonstration import demonstrate
@@ -76,8 +73,7 @@ def run(args: argparse.Namespace) -> None:
         model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=True) as folder:
-            order = [shown.columns.index(column) for column in model.columns]
-            rows = {site: table[:, order] for site, table in shown.tables.items()}
+            rows = {site: model.plan.apply(table, shown.columns) for site, table in shown.tables.items()}
             write_run(folder, model, record, page(model, record), rows)
             write_tables(folder / SITES, shown)
     truth = record.truth
@@ -93,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
             "local_counts": list(model.local_counts),
             "true_local_counts": list(truth.local_counts.values()),
             "classes": [asdict(each) for each in truth.crossings],
-            "sent_bytes": {site: n_bytes for site, (_, n_bytes) in sent_by_site(record, model.sites).items()},
+            "sent_bytes": {site: n_bytes for site, (_, n_bytes) in bytes_by_site(record, model.sites).items()},
             "report": str(args.out / PAGE),
             "model": str(args.out / MODEL),
             "out": str(args.out),
@@ -102,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     print(
-        f"{shown.about}\n\n{as_text(model, record)}\n\n{about_classes(model, record, shown.site)}\n\n"
+        f"{shown.about}\n\n{federation_text(model, record)}\n\n{about_classes(model, record, shown.site)}\n\n"
         f"report:  {args.out / PAGE}\n"
         f"next:    {own_command()} fit {shlex.quote(str(args.out / SITES))}/*.csv --out my-run\n"
         f"{about_path()}"

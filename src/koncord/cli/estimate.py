@@ -14,10 +14,11 @@ from koncord.cli.options import (
     add_table_options,
     check_estimator_options,
     estimator_of,
-    scaled,
+    scaled_table,
     table_of,
 )
 from koncord.cli.output import as_json, check_output_file
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 NAME = "estimate"
@@ -29,7 +30,7 @@ An estimator by itself finds several components in almost any table, also in one
 compared with draws of one Gaussian, as koncord fit does; if it shows no more structure than these, K is 1.
 --no-null-test gives the estimator's own answer; that of asm is the paper's method.
 
-FILE is CSV, TSV, Parquet, NPY or NPZ and holds numbers: one row a sample, one column a feature.
+FILE is CSV, TSV, Parquet, Excel, NPY or NPZ and holds numbers: one row a sample, one column a feature.
 """
 EPILOG = """\
 examples:
@@ -40,14 +41,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord estimate FILE [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord estimate FILE [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("file", metavar="FILE", help="the table")
     add_table_options(parser)
@@ -82,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
 
         read = table_of(args, args.file)
         notes = notes_on([read])
-        table, mean, scale = scaled(read, args)
+        table, mean, scale = scaled_table(read, args)
         estimator = estimator_of(args, random_state=args.seed)
         started = perf_counter()
         fitted = estimator.fit(table.X)
@@ -94,9 +89,9 @@ def run(args: argparse.Namespace) -> None:
             null_test = against_one_gaussian(table.X, args.seed)
         seconds = perf_counter() - started
         report(1.0, "describing the components")
-        from koncord.report.estimate import as_record, as_text, describe, headline
+        from koncord.report.estimate import describe_estimate, estimate_headline, estimate_record, estimate_text
 
-        estimate = describe(
+        estimate = describe_estimate(
             fitted,
             table,
             file=args.file,
@@ -112,10 +107,10 @@ def run(args: argparse.Namespace) -> None:
         if figures is not None:
             report(1.0, f"drawing {args.plot.name}")
             figure = figures.estimate_figure(
-                table.X, estimate.labels, estimate.means, estimate.candidates, title=headline(estimate)
+                table.X, estimate.labels, estimate.means, estimate.candidates, title=estimate_headline(estimate)
             )
             write_atomic(args.plot, figures.as_png(figure))
-    print(as_json(as_record(estimate)) if args.json else as_text(estimate))
+    print(as_json(estimate_record(estimate)) if args.json else estimate_text(estimate))
 
 
 def figures_module() -> Any:

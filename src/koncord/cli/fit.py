@@ -12,23 +12,33 @@ from koncord.cli.options import (
     ASM_OPTIONS,
     PRIVACY_OPTIONS,
     add_aggregator_options,
+    add_categories_option,
     add_common_option,
+    add_convert_option,
     add_estimator_options,
+    add_local_counts_option,
+    add_preparation_options,
     add_privacy_options,
     add_site_options,
     add_support_option,
     add_table_options,
     aggregator_of,
     asked,
+    asks_local_counts,
+    at_least_one,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
+    conversions_by_site,
     estimator_of,
+    preparation_of,
     site_policy_of,
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
+from koncord.prepare.settings import Preparation
 from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
@@ -37,11 +47,12 @@ if TYPE_CHECKING:
 NAME = "fit"
 SUMMARY = "clusters over several sites, one file each, with no counts and no pooled rows"
 DESCRIPTION = """\
-Find the clusters of several sites as if each kept its rows: every file is a site, every site counts its own
-components, and only what a federation may send is exchanged. What was exchanged is on the page it writes.
+Find the clusters of several sites as if each kept its rows: every file is a site, and only what a federation may send
+is exchanged. What was exchanged is on the page it writes. Sites count their own components first where the aggregator
+needs it, and with --local-counts.
 
-A file is CSV, TSV, Parquet, NPY or NPZ; columns are matched by name. The name of a site is that of its file without
-folder and extension.
+A file is CSV, TSV, Parquet, Excel, NPY or NPZ; columns are matched by name. The name of a site is that of its file
+without folder and extension.
 """
 EPILOG = """\
 examples:
@@ -60,31 +71,54 @@ RECORDED = (
     "drop",
     "common_columns",
     "array",
+    "decimal",
+    "na",
+    "categories",
+    "convert",
+    "log",
+    "no_log",
+    "no_fence",
     "max_components",
+    "local_counts",
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
 )
 # Kept there too, unless they are as they are without being asked for.
-GUARDS = {"min_report": SitePolicy.min_report, "min_support": ServerPolicy.min_support}
+GUARDS = {
+    "min_report": SitePolicy.min_report,
+    "min_support": ServerPolicy.min_support,
+    "missing": Preparation.missing,
+}
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord fit FILE [FILE ...] --out DIR [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
-    add_common_option(add_table_options(parser))
+    tables = add_table_options(parser)
+    add_common_option(tables)
+    add_categories_option(tables)
+    add_convert_option(tables)
+    add_preparation_options(parser)
     add_estimator_options(parser)
+    add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
     add_site_options(parser)
     add_privacy_options(parser)
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=at_least_one,
+        default=-1,
+        help="sites that work at a time, at most; it changes no result (default: as many as there are cores)",
+    )
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder for the model, the labels and the page"
@@ -98,12 +132,13 @@ def run(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     check_aggregator_options(args)
     check_floor(args)
-    check_names(args.files)
+    check_site_names(args.files)
     policy = site_policy_of(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
+    from koncord.data.files import complete_rows
     from koncord.data.notes import notes_on
-    from koncord.report.federation import as_record, as_text
+    from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
     from koncord.session import federation
@@ -118,13 +153,16 @@ def run(args: argparse.Namespace) -> None:
         with part(0.05, 0.95, "fitting"):
             aggregator = aggregator_of(args)
             estimator = estimator_of(args, random_state=None)  # every site draws from a stream of its own
+            taking_part = complete_rows(tables) if args.missing == "drop" else tables
             link = in_process(
-                {table.name: (table.X, table.columns) for table in tables},
+                {table.name: (table.X, table.columns) for table in taking_part},
                 estimator=estimator,
                 aggregator=aggregator,
                 policy=policy,
                 ledgers=args.ledger,
                 run=started.isoformat(timespec="seconds"),
+                levels={table.name: table.levels for table in tables},
+                n_jobs=args.jobs,
             )
             result = federation.run(
                 link,
@@ -135,6 +173,8 @@ def run(args: argparse.Namespace) -> None:
                 site_policy=policy,
                 server_policy=ServerPolicy(min_support=args.min_support),
                 common_columns=args.common_columns,
+                preparation=preparation_of(args) if policy.budget is None else None,
+                local_counts=asks_local_counts(args),
                 estimator_name=args.estimator,
                 started=started,
                 options=asked(args, RECORDED, unless=GUARDS),
@@ -143,7 +183,7 @@ def run(args: argparse.Namespace) -> None:
             model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         with whole_folder(target, replaces=args.force) as folder:
-            rows = {table.name: in_order(table, model.columns) for table in tables}
+            rows = {table.name: model.rows(table) for table in tables}
             write_run(folder, model, record, page(model, record), rows, result.reports)
     if args.json:
         places = {
@@ -152,13 +192,16 @@ def run(args: argparse.Namespace) -> None:
             "labels": {table.name: str(labels_file(args.out, table.name)) for table in tables},
             "out": str(args.out),
         }
-        print(as_json({**as_record(model, record), **places, "notes": notes}))
+        print(as_json({**federation_record(model, record), **places, "notes": notes}))
     else:
         shown = "".join(f"note: {note}\n" for note in notes)
-        print(f"{shown}{as_text(model, record)}\n\nwritten: {args.out / PAGE} and, beside it, the model and the labels")
+        print(
+            f"{shown}{federation_text(model, record)}\n\n"
+            f"written: {args.out / PAGE} and, beside it, the model and the labels"
+        )
 
 
-def check_names(files: Sequence[str]) -> None:
+def check_site_names(files: Sequence[str]) -> None:
     """Refuse two files that would give two sites one name, also where a file system does not tell cases apart."""
     seen: dict[str, str] = {}
     for file in files:
@@ -177,21 +220,20 @@ def read_tables(args: argparse.Namespace) -> "list[Table]":
     tables = []
     for at, file in enumerate(args.files):
         report(at / len(args.files), Path(file).name)
-        tables.append(table_of(args, file, may_lack=True))
+        tables.append(table_of(args, file, may_lack=True, may_miss=True))
     check_dropped(args.drop or (), tables)
-    return tables
+    check_dropped(args.categories or (), tables, "--categories")
+    from koncord.data.units import converted
+
+    conversions = conversions_by_site(args, [table.name for table in tables])
+    return [converted(table, conversions.get(table.name, {})) for table in tables]
 
 
-def check_dropped(names: Sequence[str], tables: "Sequence[Table]") -> None:
-    """Refuse to drop what no table has: a site may lack a column that another has to leave out."""
+def check_dropped(names: Sequence[str], tables: "Sequence[Table]", option: str = "--drop") -> None:
+    """Refuse to name what no table has: a site may lack a column that another has to leave out."""
     from koncord.data.files import suggestion
 
-    known = dict.fromkeys(column for table in tables for column in (*table.columns, *table.dropped))
+    known = dict.fromkeys(column for table in tables for column in (*table.columns, *table.texts, *table.dropped))
     for name in names:
         if name not in known:
-            raise ValueError(f"No file has the column {name!r} of --drop; {suggestion(name, list(known))}")
-
-
-def in_order(table: "Table", columns: Sequence[str]) -> Any:
-    """Rows of a table with its columns in this order."""
-    return table.X[:, [table.columns.index(column) for column in columns]]
+            raise ValueError(f"No file has the column {name!r} of {option}; {suggestion(name, list(known))}")

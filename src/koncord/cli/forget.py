@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 
 NAME = "forget"
 SUMMARY = "the model of a run without one of its sites, computed anew without asking the others"
@@ -25,14 +26,13 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord forget SITE --run DIR [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("site", metavar="SITE", help="the site that withdraws")
     parser.add_argument("--run", metavar="DIR", type=Path, required=True, dest="folder", help="folder of the run")
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from koncord._files import locked
-    from koncord.report.federation import as_record, as_text
+    from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import LOCK, MODEL, PAGE, REPORTS, read_run, replace_run
     from koncord.runs.reports import Reports
@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> None:
         replace_run(args.folder, left.model, left.record, page(left.model, left.record), left.reports)
     if args.json:
         places = {"model": str(args.folder / MODEL), "report": str(args.folder / PAGE), "out": str(args.folder)}
-        print(as_json({**as_record(left.model, left.record), **places, "forgotten": list(left.record.forgotten)}))
+        print(
+            as_json({**federation_record(left.model, left.record), **places, "forgotten": list(left.record.forgotten)})
+        )
     else:
-        print(f"{as_text(left.model, left.record)}\n\nforgotten: {args.site}; nobody was asked again")
+        print(f"{federation_text(left.model, left.record)}\n\nforgotten: {args.site}; nobody was asked again")
         print(f"written: {args.folder / PAGE} and, beside it, the model; labels are given by koncord predict")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
@@ -37,14 +38,8 @@ SUFFIX = ".invite"
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord invite REQUEST|NAME [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord invite REQUEST|NAME [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument(
         "name",
@@ -100,8 +95,8 @@ def run(args: argparse.Namespace) -> None:
     invitation.save(out)
     if private:
         say(
-            f"note: this coordinator has seen the key of {site}; whoever has '{out}' is that site. A site that makes "
-            f"its own key sends a request: koncord request {site}"
+            f"note: this coordinator has seen the key of {site}; anyone who has '{out}' can act as that site. "
+            f"A site that makes its own key sends a request: koncord request {site}"
         )
     if args.json:
         shown = {

@@ -13,7 +13,9 @@ from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.options import (
     GIVEN,
     add_aggregator_options,
+    add_categories_option,
     add_estimator_options,
+    add_own_convert_option,
     add_privacy_options,
     add_site_options,
     add_table_options,
@@ -22,6 +24,7 @@ from koncord.cli.options import (
     check_aggregator_options,
     check_estimator_options,
     check_floor,
+    conversions_of,
     estimator_of,
     flag,
     names,
@@ -29,8 +32,10 @@ from koncord.cli.options import (
     table_of,
 )
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_log_option, begin_log
 from koncord.estimate.registry import ESTIMATORS
+from koncord.prepare.settings import Preparation
 from koncord.session.policy import CHANGED, SitePolicy
 
 if TYPE_CHECKING:
@@ -70,14 +75,13 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord join --invite FILE --data TABLE [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--invite", metavar="FILE", type=Path, required=True, help="the coordinator's invitation")
     parser.add_argument(
@@ -86,7 +90,7 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         help="the site's own key, of koncord request (default: NAME.key beside the invitation, or the state folder's)",
     )
-    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, NPY or NPZ")
+    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, Excel, NPY or NPZ")
     parser.add_argument(
         "--state", metavar="DIR", type=Path, help="folder of this site's own (default: koncord-site-NAME)"
     )
@@ -147,7 +151,9 @@ def add_parser(subparsers: Any) -> None:
         type=float,
         help="most that all runs may cost together, at --delta; no run is begun beyond it (default: no limit)",
     )
-    add_table_options(parser)
+    group = add_table_options(parser)
+    add_categories_option(group)
+    add_own_convert_option(group)
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_log_option(parser)
@@ -158,7 +164,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
     begin_log(args)
-    terms = terms_of(args)
+    terms = owner_terms(args)
     check_floor(args)
     check_methods(args)
     policy = site_policy_of(args)
@@ -173,11 +179,12 @@ def run(args: argparse.Namespace) -> None:
 
         os.environ |= {**QUIET, **ONE_THREAD}  # before what reads them is loaded
     from koncord.data.notes import notes_on
+    from koncord.data.units import converted
     from koncord.network.places import Invitation
     from koncord.network.processes import say
 
     invitation = Invitation.load(args.invite)
-    table = table_of(args, args.data)
+    table = converted(table_of(args, args.data, may_miss=True), conversions_of(args))
     for note in notes_on([table]):
         say(f"note: {note}")
     if args.dry_run:
@@ -186,7 +193,7 @@ def run(args: argparse.Namespace) -> None:
         join(args, invitation, table, policy, terms)
 
 
-def terms_of(args: argparse.Namespace) -> "Terms":
+def owner_terms(args: argparse.Namespace) -> "Terms":
     """How the owner is asked; limits in the policy file take the place of options that were not given."""
     from dataclasses import replace
 
@@ -276,6 +283,7 @@ def join(
             table.X,
             table.columns,
             policy,
+            levels=table.levels,
             ledgers=args.ledger,
             terms=terms,
             may_weaken=args.weaken,
@@ -297,7 +305,7 @@ def join(
             )
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
-        say(in_words(terms))
+        say(terms_in_words(terms))
         if policy.budget is not None:
             spent = place.spent()
             say(
@@ -310,7 +318,7 @@ def join(
             say("stopped.")
 
 
-def in_words(terms: "Terms") -> str:
+def terms_in_words(terms: "Terms") -> str:
     """How the owner is asked, in a line."""
     if terms.rules is not None:
         asked = "its policy agrees to runs; others " + (
@@ -329,7 +337,7 @@ class OwnerAsked:
         self.shown: set[tuple[str, tuple[int, ...]]] = set()
 
     def look(self) -> None:
-        from koncord.cli.owner import as_text
+        from koncord.cli.owner import consent_text
         from koncord.network.consent import WAITING, consents
         from koncord.network.processes import say
 
@@ -337,7 +345,7 @@ class OwnerAsked:
         for each in waiting:
             if (each.run, tuple(each.held)) not in self.shown:
                 self.shown.add((each.run, tuple(each.held)))
-                say(as_text(each, self.folder))
+                say(consent_text(each, self.folder))
                 if sys.stdin is not None and sys.stdin.isatty():
                     say("yes or no, and Enter:")
         if waiting and sys.stdin is not None and sys.stdin.isatty() and select([sys.stdin], [], [], 0)[0]:
@@ -392,6 +400,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         estimator=estimator_of(args, random_state=None),
         aggregator=aggregator,
         policy=policy,
+        levels=table.levels,
     )
     link = Rehearsal(site)
     federation.run(
@@ -400,15 +409,16 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         estimator=site.estimator,
         seed=args.seed,
         standardize=args.standardize and policy.budget is None,
+        preparation=None if policy.budget is not None else Preparation(standardize=args.standardize),
         site_policy=policy,
     )
     spent = None if site.private is None else site.private.epsilon
     if args.json:
         print(as_json({"site": invitation.site, "sent": link.sent, **({} if spent is None else {"epsilon": spent})}))
         return
-    rows = [tuple(str(row[name]) for name in COLUMNS) for row in link.sent]
+    rows = [tuple(str(row[name]) for name in DRY_RUN_COLUMNS) for row in link.sent]
     print(f"Nothing was sent. In a federation of its own, site {invitation.site} would send:\n")
-    print(text_table(COLUMNS, rows))
+    print(text_table(DRY_RUN_COLUMNS, rows))
     print(
         f"\n{total(link.sent)} bytes in {link.n_exchanges} exchanges; with other sites the number of global clusters,"
     )
@@ -417,7 +427,7 @@ def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", 
         print(f"It would have spent epsilon {spent:.4g}; nothing was spent, as nothing left.")
 
 
-COLUMNS = ("exchange", "message", "field", "shape", "bytes")
+DRY_RUN_COLUMNS = ("exchange", "message", "field", "shape", "bytes")
 
 
 def total(sent: Sequence[dict[str, Any]]) -> str:

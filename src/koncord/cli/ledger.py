@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
@@ -34,19 +35,18 @@ examples:
   koncord ledger verify run --folder koncord-coordinator
 """
 
-DIGITS = 16  # of a SHA-256 that are shown
+DIGEST_DIGITS = 16  # of a SHA-256 that are shown
 VERIFY_WORDS = 2
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord ledger [verify] FILE|DIR [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "words", metavar="[verify] FILE|DIR", nargs="+", help="a ledger, a folder with one a site, or that of a run"
@@ -72,13 +72,13 @@ def run(args: argparse.Namespace) -> None:
     if args.key is not None or args.receipts is not None:
         raise ValueError("--key and --receipts go with koncord ledger verify.")
     entries = [entry for each in ledger_files(path) for entry in read_ledger(each)]
-    print(as_json(as_record(entries)) if args.json else as_text(entries))
+    print(as_json(ledger_record(entries)) if args.json else ledger_text(entries))
 
 
 def verify(args: argparse.Namespace, path: Path) -> None:
     """Print what became of every ledger, or of the receipts of a run; `KoncordError` names the first problem."""
-    from koncord.cli.run import RECEIPTS
     from koncord.errors import KoncordError
+    from koncord.network.begun import RECEIPTS
     from koncord.protocol.ledger import SUFFIX, ledger_files
 
     if (path / RECEIPTS).is_file():
@@ -157,7 +157,7 @@ def verdict_lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
+def ledger_record(entries: "Sequence[Entry]") -> dict[str, Any]:
     """For a machine."""
     from koncord.protocol.ledger import spent_by_run
 
@@ -184,12 +184,12 @@ def as_record(entries: "Sequence[Entry]") -> dict[str, Any]:
                 "bytes": sum(entry.n_bytes for entry in own),
                 **({"epsilon": spent_by_run(own, site)} if any(entry.epsilon is not None for entry in own) else {}),
             }
-            for site, own in by_site(entries).items()
+            for site, own in entries_by_site(entries).items()
         },
     }
 
 
-def as_text(entries: "Sequence[Entry]") -> str:
+def ledger_text(entries: "Sequence[Entry]") -> str:
     """For a person."""
     from koncord._words import counted, text_table
 
@@ -204,9 +204,9 @@ def as_text(entries: "Sequence[Entry]") -> str:
                 str(entry.round_),
                 entry.message,
                 f"{entry.n_bytes:,}",
-                entry.sha256[:DIGITS],
+                entry.sha256[:DIGEST_DIGITS],
                 *["" if entry.epsilon is None else f"{entry.epsilon:.4g}"] * has_budget,
-                entry.refused or ", ".join(shown(name, shape) for name, shape in entry.fields.items()),
+                entry.refused or ", ".join(field_text(name, shape) for name, shape in entry.fields.items()),
             )
             for entry in entries
         ],
@@ -214,12 +214,12 @@ def as_text(entries: "Sequence[Entry]") -> str:
     totals = [
         f"{site}: {counted(len(own) - n_refused(own), 'message')}{refusals(own)}, "
         f"{sum(entry.n_bytes for entry in own):,} bytes{spent(own)}"
-        for site, own in by_site(entries).items()
+        for site, own in entries_by_site(entries).items()
     ]
     return "\n".join([messages, "", *totals])
 
 
-def by_site(entries: "Sequence[Entry]") -> "Mapping[str, list[Entry]]":
+def entries_by_site(entries: "Sequence[Entry]") -> "Mapping[str, list[Entry]]":
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.site, []).append(entry)
@@ -248,10 +248,10 @@ def spent(entries: "Sequence[Entry]") -> str:
     return f", epsilon {runs[last]:.4g} spent in run {last}{together}"
 
 
-def shown(name: str, shape: Sequence[int]) -> str:
+def field_text(name: str, shape: Sequence[int]) -> str:
     """A field and its shape.
 
-    >>> shown("means", (3, 21)), shown("local_k", ())
+    >>> field_text("means", (3, 21)), shown("local_k", ())
     ('means 3x21', 'local_k')
     """
     return f"{name} {'x'.join(map(str, shape))}" if len(shape) else name

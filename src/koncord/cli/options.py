@@ -2,16 +2,18 @@
 
 import argparse
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koncord._deferred import import_sklearn
 from koncord._registry import Registry
 from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.parameters import parameters_of, value_for
 from koncord.errors import DisclosureRefused
 from koncord.estimate.registry import ESTIMATORS
+from koncord.prepare.settings import MISSING, Preparation
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from koncord.session.policy import ServerPolicy, SitePolicy
 
@@ -40,15 +42,137 @@ def add_table_options(parser: argparse.ArgumentParser) -> Any:
     )
     group.add_argument("--drop", metavar="A,B", type=names, action="extend", help="columns to leave out")
     group.add_argument(
-        "--array", metavar="NAME", help="which array of an NPZ file is the table (default: X, or the only one)"
+        "--array",
+        metavar="NAME",
+        help="which array of an NPZ file (default: X, or the only one) or sheet of an Excel file (default: the first) "
+        "is the table",
     )
+    add_notation_options(group)
+    add_standardize_option(group)
+    parser.set_defaults(standardize=True)
+    return group
+
+
+def add_notation_options(group: Any) -> None:
+    group.add_argument(
+        "--decimal",
+        metavar="SIGN",
+        choices=(".", ","),
+        help="what stands before decimals, a point or a comma; the other one stands between thousands (default: seen)",
+    )
+    group.add_argument(
+        "--na",
+        metavar="VALUE",
+        action="append",
+        help="what stands for a missing value, as -999, beside empty cells and NA; may be given again",
+    )
+
+
+def add_standardize_option(group: Any) -> None:
     group.add_argument(
         "--standardize",
         action=argparse.BooleanOptionalAction,
-        help="give every column mean 0 and variance 1 first (default: yes)",
+        help="give every column mean 0 and variance 1 first, over all sites (default: yes)",
     )
-    parser.set_defaults(standardize=True)
+
+
+def add_categories_option(group: Any) -> None:
+    group.add_argument(
+        "--categories",
+        metavar="A,B",
+        type=names,
+        action="extend",
+        help="columns whose values are levels, be they numbers or text; each counts as much as one column of numbers",
+    )
+
+
+def add_convert_option(group: Any) -> None:
+    group.add_argument(
+        "--convert",
+        metavar="SITE:COLUMN=UNIT",
+        action="append",
+        help="the column of this site is in another unit than that of the others: F, K, psi, mbar, Hz, in, lb, km/h, "
+        "or as F-to-C, C-to-F, x0.001; may be given again",
+    )
+
+
+def add_own_convert_option(group: Any) -> None:
+    group.add_argument(
+        "--convert",
+        metavar="COLUMN=UNIT",
+        action="append",
+        help="the column is in another unit than that of the others: F, K, psi, mbar, Hz, in, lb, km/h, or as F-to-C, "
+        "C-to-F, x0.001; may be given again",
+    )
+
+
+def conversions_of(args: argparse.Namespace) -> dict[str, str]:
+    """What --convert names, of one site: the conversion of each column."""
+    found: dict[str, str] = {}
+    for text in args.convert or ():
+        column, equals, unit = text.rpartition("=")
+        if not (equals and column and unit):
+            raise ValueError(f"--convert must be COLUMN=UNIT, as temperature=F; got {text!r}.")
+        found[column] = unit
+    return found
+
+
+def conversions_by_site(args: argparse.Namespace, sites: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What --convert names, of several sites: the conversion of each column, by site."""
+    found: dict[str, dict[str, str]] = {}
+    for text in args.convert or ():
+        place, equals, unit = text.rpartition("=")
+        site, colon, column = place.partition(":")
+        if not (equals and colon and column and unit):
+            raise ValueError(f"--convert must be SITE:COLUMN=UNIT, as north:temperature=F; got {text!r}.")
+        if site not in sites:
+            raise ValueError(f"--convert names the site {site!r}; the sites are {', '.join(sites)}.")
+        found.setdefault(site, {})[column] = unit
+    return found
+
+
+def add_preparation_options(parser: argparse.ArgumentParser, missing: Sequence[str] = MISSING) -> Any:
+    """Adds, and returns, the group of options for what is done with columns before phase 1."""
+    group = parser.add_argument_group(
+        "preparation",
+        "What is done with the columns of all sites before phase 1, agreed between them from sums. The plan is part\n"
+        "of the model, so that koncord predict applies it. With a privacy budget there is none.",
+    )
+    group.add_argument(
+        "--log",
+        metavar="A,B",
+        type=names,
+        action="extend",
+        help="take the logarithm of these columns (default: of positive columns that are skewed and less so after it)",
+    )
+    group.add_argument("--no-log", action="store_true", help="take no logarithm but those of --log")
+    group.add_argument(
+        "--no-fence",
+        action="store_true",
+        help="leave values beyond 8 robust standard deviations from the quartiles where they are",
+    )
+    group.add_argument(
+        "--missing",
+        metavar="HOW",
+        choices=missing,
+        default=Preparation.missing,
+        help="what stands in for a missing value: neighbors, the mean of the five rows of its site that are nearest in "
+        "the other columns; gaussian, what all sites together let expect from these; mean, that of its column"
+        + ("; drop: rows with gaps take no part" if "drop" in missing else "")
+        + " (default: neighbors)",
+    )
     return group
+
+
+def preparation_of(args: argparse.Namespace) -> Preparation:
+    """What is done with columns, as the options say."""
+    return Preparation(
+        standardize=args.standardize,
+        log=not args.no_log,
+        logged=tuple(args.log or ()),
+        fence=not args.no_fence,
+        missing=args.missing,
+    )
 
 
 def add_estimator_options(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +229,19 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
         help="a parameter of the aggregator by its name in Python; may be given again. A name that it does not have "
         "lists those that it has",
     )
+
+
+def add_local_counts_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--local-counts",
+        action=argparse.BooleanOptionalAction,
+        help="have every site count its own components also where the aggregator does without (default: with --json)",
+    )
+
+
+def asks_local_counts(args: argparse.Namespace) -> bool:
+    """Whether sites are to count their components: as was asked, else where a program reads the counts."""
+    return bool(args.json if args.local_counts is None else args.local_counts)
 
 
 def summaries(registry: Registry) -> str:
@@ -217,14 +354,27 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def table_of(args: argparse.Namespace, file: str, *, may_lack: bool = False) -> "Table":
-    """The table the options describe; with `may_lack`, a column to drop need not be there."""
+def table_of(
+    args: argparse.Namespace, file: str, *, may_lack: bool = False, may_miss: bool = False, refuses: bool = True
+) -> "Table":
+    """The table the options describe; with `may_lack`, a column to drop, or a category, need not be there."""
     from koncord.data.files import read_table
 
-    return read_table(file, columns=args.columns, drop=args.drop or (), array=args.array, may_lack=may_lack)
+    return read_table(
+        file,
+        columns=args.columns,
+        drop=args.drop or (),
+        array=args.array,
+        may_lack=may_lack,
+        decimal=args.decimal,
+        na=args.na or (),
+        categories=(args.categories or ()) if hasattr(args, "categories") else None,
+        may_miss=may_miss,
+        refuses=refuses,
+    )
 
 
-def scaled(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":
+def scaled_table(table: "Table", args: argparse.Namespace) -> "tuple[Table, FloatArray, FloatArray]":
     """The table to fit, what was subtracted from each of its columns, and what it was divided by."""
     import numpy as np
 
@@ -255,6 +405,7 @@ def estimator_of(args: argparse.Namespace, *, random_state: int | None) -> Any:
 
 def check_aggregator_options(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is read."""
+    import_sklearn()
     if args.upsilon is not None and args.aggregator != "fedgem":
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):

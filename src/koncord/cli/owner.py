@@ -32,7 +32,7 @@ def state_folder(args: argparse.Namespace) -> Path:
     return folder
 
 
-def as_record(consent: "Consent") -> dict[str, Any]:
+def consent_record(consent: "Consent") -> dict[str, Any]:
     """For a machine."""
     return {
         "run": consent.run,
@@ -50,7 +50,7 @@ def as_record(consent: "Consent") -> dict[str, Any]:
     }
 
 
-def as_text(consent: "Consent", folder: Path) -> str:
+def consent_text(consent: "Consent", folder: Path) -> str:
     """For a person: what is asked, the site's own terms, and what can be done."""
     from koncord.network.consent import WAITING, held_file
 
@@ -58,22 +58,25 @@ def as_text(consent: "Consent", folder: Path) -> str:
     lines = [
         f"run {consent.run}, identifier {consent.identifier}: {consent.state}"
         + (f" ({consent.reason})" if consent.reason else ""),
+        *([f"  study       {stated['study']}"] if stated.get("study") else []),
         f"  asked by    {stated['asked_by']} (as the coordinator says)",
         f"  purpose     {stated['purpose']}",
-        f"  method      {stated['aggregator']} {shown(stated['parameters'])}",
-        f"  estimator   {shown(stated['estimator'])}",
+        f"  method      {stated['aggregator']} {values_text(stated['parameters'])}",
+        f"  estimator   {values_text(stated['estimator'])}",
         f"  rounds      at most {stated['rounds']}",
         f"  columns     {', '.join(terms['columns'])}",
         f"  floor       {terms['min_report']} rows",
-        f"  budget      {'none' if terms['privacy'] is None else shown(terms['privacy'])}",
+        f"  budget      {'none' if terms['privacy'] is None else values_text(terms['privacy'])}",
     ]
     if consent.state == WAITING:
         lines.append(f"  koncord approve {consent.run}, or koncord refuse {consent.run}")
+        if stated.get("study"):
+            lines.append(f"  koncord approve {consent.run} --study, for every run of the study as it is stated here")
     lines += [f"  reply held  {held_file(folder, consent.run, exchange)}" for exchange in consent.held]
     if consent.held:
         lines.append(f"  koncord release {consent.run}, or koncord refuse {consent.run}")
     return "\n".join(lines)
 
 
-def shown(values: Mapping[str, Any]) -> str:
+def values_text(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None) or "as it comes"

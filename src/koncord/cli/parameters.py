@@ -6,7 +6,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 # How each type is written on a command line, in the order they are tried.
-WORDS: Mapping[Any, str] = {NoneType: "none", bool: "true or false", int: "integer", float: "number", str: "text"}
+TYPE_WORDS: Mapping[Any, str] = {NoneType: "none", bool: "true or false", int: "integer", float: "number", str: "text"}
 TRUTH = {"true": True, "false": False}
 
 
@@ -23,7 +23,7 @@ def value_for(kind: type[Any], name: str, text: str) -> Any:
     (None, 20)
     """
     if name not in settable(kind):
-        has = "; ".join(f"{each} ({described(kind, each)})" for each in settable(kind)) or "none"
+        has = "; ".join(f"{each} ({parameter_text(kind, each)})" for each in settable(kind)) or "none"
         raise ValueError(f"--set {name}: {kind.__name__} has no such parameter; it has {has}.")
     for option in options_of(kind, name):
         try:
@@ -43,7 +43,7 @@ def options_of(kind: type[Any], name: str) -> list[Any]:
     hint = get_type_hints(kind.__init__).get(name, str)
     given = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     words = [word for each in given if get_origin(each) is Literal for word in get_args(each)]
-    return [*words, *(each for each in WORDS if each in given)]
+    return [*words, *(each for each in TYPE_WORDS if each in given)]
 
 
 def read_as(option: Any, text: str) -> Any:
@@ -62,10 +62,10 @@ def one_of(values: Mapping[str, Any], text: str) -> Any:
 
 
 def wanted(kind: type[Any], name: str) -> str:
-    return " or ".join(WORDS.get(option, str(option)) for option in options_of(kind, name))
+    return " or ".join(TYPE_WORDS.get(option, str(option)) for option in options_of(kind, name))
 
 
-def described(kind: type[Any], name: str) -> str:
+def parameter_text(kind: type[Any], name: str) -> str:
     """A parameter for a person: what it may be, and what it is unless it is set."""
     default = parameters_of(kind)[name].default
     shown = "" if default is Parameter.empty else f", default {'none' if default is None else default}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from koncord._progress import report, reporting
 from koncord.cli.options import names, seed
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -34,14 +35,13 @@ LABELS, RECORD = "labels", "partition.json"
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord partition FILE --label COL --clients G --out DIR [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the table: CSV, TSV or Parquet")
     parser.add_argument("--label", metavar="COL", required=True, help="column with the class of every row")
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
         parts = dict(
             zip(site_names(args.clients), partition(labelled.y, args.clients, args.regime, args.seed), strict=True)
         )
-        record = record_of(args, labelled, parts)
+        record = partition_record(args, labelled, parts)
         with whole_folder(target, replaces=args.force) as folder:
             (folder / LABELS).mkdir()
             for done, (site, rows) in enumerate(parts.items()):
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(as_json({**record, "out": str(args.out), "files": files_of(args.out, parts, labelled)}))
     else:
-        print(as_text(record, args.out, labelled.suffix))
+        print(partition_text(record, args.out, labelled.suffix))
 
 
 def site_names(n: int) -> list[str]:
@@ -96,7 +96,9 @@ def site_names(n: int) -> list[str]:
     return [f"site-{at:0{len(str(n))}}" for at in range(1, n + 1)]
 
 
-def record_of(args: argparse.Namespace, labelled: "LabelledTable", parts: "dict[str, IntArray]") -> dict[str, Any]:
+def partition_record(
+    args: argparse.Namespace, labelled: "LabelledTable", parts: "dict[str, IntArray]"
+) -> dict[str, Any]:
     """What was asked and what each site got."""
     import numpy as np
 
@@ -130,7 +132,7 @@ def files_of(folder: Path, parts: "dict[str, IntArray]", labelled: "LabelledTabl
     }
 
 
-def as_text(record: dict[str, Any], folder: Path, suffix: str) -> str:
+def partition_text(record: dict[str, Any], folder: Path, suffix: str) -> str:
     from koncord._words import counted, joined, text_table
     from koncord.data.partitions import SMALLEST_CLIENT
 

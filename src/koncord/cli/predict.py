@@ -1,18 +1,22 @@
 """``koncord predict MODEL FILE``: global labels for a table, of a site that took part or of a new one."""
 
 import argparse
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord._files import write_atomic
 from koncord._progress import report, reporting
+from koncord.cli.options import add_notation_options, add_own_convert_option, conversions_of
 from koncord.cli.output import as_json, check_output_file
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
+from koncord.model.outliers import OUTLIER_QUANTILE
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
     from koncord.model.globalmodel import GlobalModel
+    from koncord.prepare.plan import Plan
 
 NAME = "predict"
 SUMMARY = "global labels for a table, by a model that fit has left"
@@ -33,24 +37,19 @@ examples:
   koncord predict run east.csv --clusters 3 --outliers
 """
 ARRAYS = (".npy", ".npz")
-OUTLIER_QUANTILE = 0.999  # as in koncord.model.globalmodel, which help should not import
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord predict MODEL FILE [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord predict MODEL FILE [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="model.koncord, or the folder it is in")
     parser.add_argument("file", metavar="FILE", type=Path, help="the table")
     parser.add_argument(
         "--array", metavar="NAME", help="which array of an NPZ file is the table (default: X, or the only one)"
     )
+    add_notation_options(parser)
+    add_own_convert_option(parser)
     group = parser.add_argument_group("labels")
     group.add_argument(
         "--clusters", metavar="K", type=int, help="label by the nested answer with so many clusters (default: as found)"
@@ -80,8 +79,9 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"--outliers needs a quantile of more than 0 and less than 1; got {args.outliers:g}.")
     if args.out is not None:
         check_output_file("--out", args.out, ".csv")
+    from koncord.data.units import converted
     from koncord.model.globalmodel import GlobalModel
-    from koncord.runs.assignments import as_counts_text, as_csv, as_record, assign
+    from koncord.runs.assignments import as_counts_text, as_csv, assign_scaled, assignments_record
     from koncord.runs.folder import model_file
 
     with ProgressBar() as bar, reporting(bar):
@@ -91,14 +91,15 @@ def run(args: argparse.Namespace) -> None:
         if args.outliers is not None and model.gaussians is None:
             raise ValueError("--outliers needs the shape of the clusters; this model has centers only.")
         report(0.1, f"reading {args.file.name}")
-        table = matching_table(args.file, model.columns, args.array)
+        table = matching_table(args, model.plan)
+        table = converted(replace(table, columns=model.plan.inputs), conversions_of(args))
         report(0.6, "labelling")
-        found = assign(model, table.X, quantile=args.outliers)
+        found = assign_scaled(model, model.rows(table), quantile=args.outliers)
         if args.out is not None:
             write_atomic(args.out, as_csv(found).encode())
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
-        print(as_json({**as_record(found, model.n_clusters), **places}))
+        print(as_json({**assignments_record(found, model.n_clusters), **places}))
     elif args.out is not None:
         print(f"{as_counts_text(found, model.n_clusters)}\n\nwritten: {args.out}")
     else:
@@ -113,12 +114,18 @@ def at_clusters(model: "GlobalModel", k: int) -> "GlobalModel":
     return model.at(k)
 
 
-def matching_table(file: Path, columns: Sequence[str], array: str | None) -> "Table":
+def matching_table(args: argparse.Namespace, plan: "Plan") -> "Table":
     """The table with the model's columns: by name, or by place where an array has no names but as many columns."""
     from koncord.data.files import numbered, read_table
 
-    if file.suffix.lower() in ARRAYS:
-        table = read_table(file, array=array)
-        if list(table.columns) == numbered(len(columns)):
-            return table
-    return read_table(file, columns=list(columns), array=array)
+    given = {"array": args.array, "decimal": args.decimal, "na": args.na or (), "may_miss": plan.missing is not None}
+    if args.file.suffix.lower() in ARRAYS:
+        names = numbered(len(plan.inputs))
+        levels = [name for name, column in zip(names, plan.inputs, strict=True) if column in plan.categories]
+        table = read_table(args.file, **given, categories=levels, may_lack=True)
+        if list(table.columns) == names:
+            own = {
+                column: table.levels[name] for name, column in zip(names, plan.inputs, strict=True) if name in levels
+            }
+            return replace(table, levels=own)
+    return read_table(args.file, columns=list(plan.inputs), categories=plan.categories, **given)

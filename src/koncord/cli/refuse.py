@@ -5,7 +5,8 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
-from koncord.cli.owner import add_owner_options, as_record, state_folder
+from koncord.cli.owner import add_owner_options, consent_record, state_folder
+from koncord.cli.parsing import add_command
 
 NAME = "refuse"
 SUMMARY = "refuse, as the owner of a site, a run that asks or goes on"
@@ -20,14 +21,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord refuse RUN [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord refuse RUN [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="RUN", help="name of the run")
     parser.add_argument("--reason", metavar="TEXT", default="", help="for the coordinator (default: none)")
@@ -41,4 +36,4 @@ def run(args: argparse.Namespace) -> None:
 
     folder = state_folder(args)
     decided = decide(folder, args.name, REFUSED, args.reason)
-    print(as_json(as_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): refused")
+    print(as_json(consent_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): refused")

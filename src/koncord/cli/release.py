@@ -5,7 +5,8 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
-from koncord.cli.owner import add_owner_options, as_record, state_folder
+from koncord.cli.owner import add_owner_options, consent_record, state_folder
+from koncord.cli.parsing import add_command
 
 NAME = "release"
 SUMMARY = "let held replies of a site leave"
@@ -21,14 +22,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord release RUN [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord release RUN [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="RUN", help="name of the run")
     parser.add_argument("--all", action="store_true", help="hold no later reply of this run either")
@@ -42,4 +37,4 @@ def run(args: argparse.Namespace) -> None:
 
     released = release(state_folder(args), args.name, every=args.all)
     exchanges = "all exchanges" if released.releases_all else f"exchanges up to {released.released}"
-    print(as_json(as_record(released)) if args.json else f"run {released.run}: replies to {exchanges} may leave")
+    print(as_json(consent_record(released)) if args.json else f"run {released.run}: replies to {exchanges} may leave")

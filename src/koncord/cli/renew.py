@@ -5,6 +5,7 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 NAME = "renew"
@@ -26,14 +27,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord renew [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord renew [options]", description=DESCRIPTION, epilog=EPILOG
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--authority", action="store_true", help="announce the next certificate authority to the sites")

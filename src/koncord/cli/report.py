@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 
 NAME = "report"
 SUMMARY = "the page for a finished run"
@@ -18,14 +19,8 @@ example:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord report DIR [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord report DIR [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of a run")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")

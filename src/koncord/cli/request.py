@@ -7,6 +7,7 @@ from typing import Any
 import koncord
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 
 NAME = "request"
 SUMMARY = "make the key of a site, and the request to be invited with it"
@@ -25,14 +26,8 @@ SUFFIX, KEY_SUFFIX = ".request", ".key"
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord request NAME [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord request NAME [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="NAME", help="of the site: letters, digits, '.', '_' and '-'")
     parser.add_argument("--out", metavar="FILE", type=Path, help=f"the request (default: NAME{SUFFIX})")

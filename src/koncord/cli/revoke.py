@@ -5,6 +5,7 @@ from typing import Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 NAME = "revoke"
@@ -21,14 +22,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord revoke NAME [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord revoke NAME [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="NAME", help="of the site")
     parser.add_argument("--reason", metavar="TEXT", default="", help="for koncord sites")
@@ -42,20 +37,18 @@ def run(args: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from koncord._text import shortened
+    from koncord.network.flower.control import unregister
     from koncord.network.places import Coordinator, now
-    from koncord.network.processes import say
-    from koncord.network.serving import is_running, take_key
+    from koncord.network.serving import is_running
 
     place = Coordinator.load(args.folder)
-    site = place.find_site(args.name)
-    if site.revoked is not None:
-        raise ValueError(f"Site {site.name!r} was revoked on {site.revoked}.")
-    gone = replace(site, revoked=now(), reason=shortened(args.reason))
-    place.write_site(gone)  # first: a run that goes on looks here
-    if gone.node is not None:
-        if is_running(place):
-            take_key(place, gone)
-        else:
-            say("the coordinator is not running: koncord serve takes the key from Flower when it starts")
+    with place.changing_sites():
+        site = place.find_site(args.name)
+        if site.revoked is not None:
+            raise ValueError(f"Site {site.name!r} was revoked on {site.revoked}.")
+        gone = replace(site, revoked=now(), reason=shortened(args.reason))
+        place.write_site(gone)  # first: a run that goes on looks here
+    if gone.node is not None and is_running(place):  # at its start Flower gets the keys that are not revoked
+        unregister(place, gone.node)
     shown = {"site": gone.name, "revoked": gone.revoked, "fingerprint": gone.fingerprint, "reason": gone.reason}
     print(as_json(shown) if args.json else f"site {gone.name} is revoked ({gone.fingerprint or 'no key'})")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
@@ -24,14 +25,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord runs [RUN] [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord runs [RUN] [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="RUN", nargs="?", help="name of a run (default: all)")
     add_folder_option(parser)
@@ -50,22 +45,23 @@ def run(args: argparse.Namespace) -> None:
         found = [state for state in states if state.run == args.name]
         if not found:
             raise ValueError(f"No run {args.name!r} is known; known: {', '.join(s.run for s in states) or 'none'}.")
-        print(as_json(as_record(found[0])) if args.json else as_text(found[0]))
+        print(as_json(run_state_record(found[0])) if args.json else run_state_text(found[0]))
     elif args.json:
-        print(as_json({"runs": [as_record(state) for state in states]}))
+        print(as_json({"runs": [run_state_record(state) for state in states]}))
     elif not states:
         print("No run was started.")
     else:
-        print(text_table(COLUMNS, [row_of(state) for state in states]))
+        print(text_table(RUN_COLUMNS, [row_of(state) for state in states]))
 
 
-COLUMNS = ("run", "state", "method", "K", "exchanges", "missing", "asked by", "result")
+RUN_COLUMNS = ("run", "study", "state", "method", "K", "exchanges", "missing", "asked by", "result")
 
 
 def row_of(state: "RunState") -> tuple[str, ...]:
     waits = f" for {', '.join(state.owners)}" if state.owners else ""
     return (
         state.run,
+        state.study,
         f"{state.state}{waits}",
         state.aggregator,
         "" if state.clusters is None else str(state.clusters),
@@ -76,7 +72,7 @@ def row_of(state: "RunState") -> tuple[str, ...]:
     )
 
 
-def as_record(state: "RunState") -> dict[str, Any]:
+def run_state_record(state: "RunState") -> dict[str, Any]:
     """For a machine."""
     from dataclasses import asdict
 
@@ -84,7 +80,7 @@ def as_record(state: "RunState") -> dict[str, Any]:
     return {**content, "n_exchanges": len(state.exchanges), "seconds": state.seconds, "bytes": state.n_bytes}
 
 
-def as_text(state: "RunState") -> str:
+def run_state_text(state: "RunState") -> str:
     """One run for a person."""
     from koncord._words import text_table
 
@@ -108,6 +104,8 @@ def as_text(state: "RunState") -> str:
         f"{state.aggregator}, asked by {state.asked_by}; purpose: {state.purpose}",
         f"sites: {', '.join(state.sites)}; started {state.started}; result in {state.out}",
     ]
+    if state.study:
+        lines.insert(1, f"study {state.study}")
     if state.problem and state.state == "stopped":
         lines.append(f"why: {state.problem}")
     if state.awaited:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.options import flag, names
+from koncord.cli.parsing import add_command
 
 if TYPE_CHECKING:
     from koncord.network.places import Coordinator
@@ -34,14 +35,8 @@ DEFAULT_PAGE_PORT = 8080
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord serve [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord serve [options]", description=DESCRIPTION, epilog=EPILOG
     )
     add_folder_option(parser)
     group = parser.add_argument_group("first start", "Later starts take these from the folder and refuse others.")
@@ -113,7 +108,7 @@ def page_of(args: argparse.Namespace) -> tuple[str, int] | None:
         return None
     address = check_host(args.page_listen or "127.0.0.1")
     if not is_loopback([address]):
-        say(f"note: the page at {address} is not encrypted; whoever is on the line reads its token")
+        say(f"note: the page at {address} is not encrypted; anyone on the network between can read its token")
     return address, check_port("--page", args.page)
 
 

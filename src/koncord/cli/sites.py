@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
 
 if TYPE_CHECKING:
@@ -25,14 +26,8 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        NAME,
-        help=SUMMARY,
-        usage="koncord sites [options]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, NAME, SUMMARY, usage="koncord sites [options]", description=DESCRIPTION, epilog=EPILOG
     )
     add_folder_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
@@ -44,19 +39,24 @@ def run(args: argparse.Namespace) -> None:
     from koncord._words import text_table
     from koncord.network.places import Coordinator
 
-    rows = rows_of(Coordinator.load(args.folder))
+    rows = site_records(Coordinator.load(args.folder))
     if args.json:
         print(as_json({"sites": rows}))
     elif not rows:
         print("No site was invited.")
     else:
-        print(text_table(COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in COLUMNS) for row in rows]))
+        shown = [{**row, "studies": ", ".join(row["studies"])} for row in rows]
+        print(
+            text_table(
+                SITE_COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in SITE_COLUMNS) for row in shown]
+            )
+        )
 
 
-COLUMNS = ("name", "state", "last seen", "version", "key made", "fingerprint")
+SITE_COLUMNS = ("name", "state", "last seen", "version", "studies", "key made", "fingerprint")
 
 
-def rows_of(place: "Coordinator") -> list[dict[str, Any]]:
+def site_records(place: "Coordinator") -> list[dict[str, Any]]:
     """One record a site."""
     from koncord.network.overview import sites_of
 

@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koncord._files import write_atomic
-from koncord.data.files import is_number
+from koncord.data.columns import is_number
 from koncord.errors import FetchError
 
 OFFLINE = "KONCORD_OFFLINE"  # environment variable that forbids fetching
 SILENCE = 20.0  # seconds without a byte after which a server is given up
 PATIENCE = 300.0  # seconds for one file
-LARGEST = 64 << 20  # bytes; the largest file here has three million
+LARGEST_DOWNLOAD = 64 << 20  # bytes; the largest file here has three million
 CHUNK = 1 << 16
 
 Arrays = dict[str, NDArray[Any]]
@@ -93,7 +93,9 @@ class StayOnTheWeb(HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def download(url: str, *, silence: float = SILENCE, patience: float = PATIENCE, largest: int = LARGEST) -> bytes:
+def download(
+    url: str, *, silence: float = SILENCE, patience: float = PATIENCE, largest: int = LARGEST_DOWNLOAD
+) -> bytes:
     """The whole answer of `url`; `FetchError` says in words of a person why there is none."""
     opener = build_opener(StayOnTheWeb)
     try:
@@ -104,7 +106,7 @@ def download(url: str, *, silence: float = SILENCE, patience: float = PATIENCE, 
         raise FetchError(f"{url} answered {error.code} ({error.reason})") from error
     except (HTTPException, OSError) as error:
         reason = error.reason if isinstance(error, URLError) else error
-        raise FetchError(f"{url} {in_words(reason, silence)}") from error
+        raise FetchError(f"{url} {failure_in_words(reason, silence)}") from error
 
 
 def read_answer(response: Any, url: str, *, patience: float, largest: int) -> bytes:
@@ -123,7 +125,7 @@ def read_answer(response: Any, url: str, *, patience: float, largest: int) -> by
     return bytes(content)
 
 
-def in_words(reason: object, silence: float) -> str:
+def failure_in_words(reason: object, silence: float) -> str:
     if isinstance(reason, TimeoutError):
         return f"was silent for {silence:g} seconds"
     if isinstance(reason, ssl.SSLError):
@@ -150,20 +152,20 @@ def member_of(archive: bytes, name: str) -> bytes:
         found = [info for info in content.infolist() if Path(info.filename).name == name]
         if not found:
             raise ValueError(f"there is no {name} in the archive")
-        if found[0].file_size > LARGEST:
-            raise ValueError(f"{name} has more than {LARGEST:,} bytes")
+        if found[0].file_size > LARGEST_DOWNLOAD:
+            raise ValueError(f"{name} has more than {LARGEST_DOWNLOAD:,} bytes")
         return content.read(found[0])
 
 
 def read_waveform(parts: Sequence[bytes]) -> Arrays:
     """UCI's waveform.data: 21 attributes and the class."""
-    table = np.loadtxt(rows_of(parts[0]), delimiter=",", ndmin=2)
+    table = np.loadtxt(data_lines(parts[0]), delimiter=",", ndmin=2)
     return {"X": table[:, :21].astype(np.float32), "y": table[:, 21].astype(np.int16)}
 
 
 def read_abalone(parts: Sequence[bytes]) -> Arrays:
     """UCI's abalone.data: sex, seven measures, rings; the classes are the paper's eight bins of age."""
-    table = np.loadtxt(rows_of(parts[0]), delimiter=",", usecols=range(1, 9), ndmin=2)
+    table = np.loadtxt(data_lines(parts[0]), delimiter=",", usecols=range(1, 9), ndmin=2)
     rings = table[:, 7].astype(np.int16)
     return {"X": table[:, :7].astype(np.float32), "y": age_bins(rings), "rings": rings}
 
@@ -201,7 +203,7 @@ def lines_of(content: bytes) -> list[str]:
     return [line for line in content.decode("utf-8-sig").splitlines() if line.strip()]
 
 
-def rows_of(content: bytes) -> list[str]:
+def data_lines(content: bytes) -> list[str]:
     """Lines of a table without its header, if there is one: some copies have it, some have not."""
     first, *others = lines_of(content)
     rows = [first, *others] if is_number(first.split(",")[-1]) else others

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from koncord._words import counted, joined, listed
-from koncord.data.files import as_table_error, choose_columns, csv_layout, is_missing, is_number, read_table, shown
+from koncord.data.columns import is_missing, is_number
+from koncord.data.files import as_table_error, choose_columns, csv_layout, read_table, shown
 from koncord.errors import TableArgumentError, TableError
 from koncord.types import IntArray
 
@@ -44,7 +45,7 @@ def read_labelled(path: Path, label: str, drop: Sequence[str] = ()) -> LabelledT
         )
     if label in drop:
         raise TableArgumentError(f"{label!r} is the column of labels, so it cannot be dropped.")
-    read_table(path, drop=(label, *drop))  # refuses what a site could not use
+    read_table(path, drop=(label, *drop), categories=None)  # refuses what a site could not use
     if path.suffix.lower() in (".csv", ".tsv"):
         table, delimiter = read_text(path)
     else:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from koncord._words import counted
-from koncord.data.files import LARGEST_EXACT, Table, drop_option, is_constant
+from koncord.data.files import FEWEST_COUNTED, LARGEST_EXACT, Table, drop_option, is_constant
 from koncord.types import FloatArray
 
 # Names of a column that nobody named: by koncord, by pandas, by pandas once more.
-UNNAMED = re.compile(r"x\d+|Unnamed: \d+|index|level_0")
-FEWEST_COUNTED = 3  # rows: two numbers that grow are no index yet
+UNNAMED_OR_NUMBERED = re.compile(r"x\d+|Unnamed: \d+|index|level_0")
 # What programs write where a value is missing, with either sign.
 SENTINELS = frozenset({99, 999, 999.25, 999.9, 9999, 9999.9, 99999, 999999})
 
@@ -23,10 +22,16 @@ def notes_on(tables: Sequence[Table]) -> list[str]:
     """A sentence for every kind of column that is no measurement; of several tables, it says which have it."""
     found: dict[str, list[str]] = {}
     for table in tables:
-        for note in (*index_notes(table), *identifier_notes(table), *sentinel_notes(table)):
+        notes = (*table.notes, *left_out_notes(table), *index_notes(table), *identifier_notes(table))
+        for note in (*notes, *sentinel_notes(table)):
             found.setdefault(note, []).append(table.name)
     named = [note if len(tables) == 1 else f"{', '.join(names)}: {note}" for note, names in found.items()]
     return [*named, *constant_notes(tables)]
+
+
+def left_out_notes(table: Table) -> list[str]:
+    """Of columns that are not used as they are no measurements."""
+    return [f"{name} is left out: {why}" for name, why in table.left_out.items()]
 
 
 def index_notes(table: Table) -> list[str]:
@@ -34,7 +39,7 @@ def index_notes(table: Table) -> list[str]:
     counting = [
         name
         for at, name in enumerate(table.columns)
-        if UNNAMED.fullmatch(name) and len(table.X) >= FEWEST_COUNTED and counts_upwards(table.X[:, at])
+        if UNNAMED_OR_NUMBERED.fullmatch(name) and len(table.X) >= FEWEST_COUNTED and counts_upwards(table.X[:, at])
     ]
     return [
         f"{name} has no name and counts the rows, as an index does; leave it out with {drop_option([name])}"
@@ -58,11 +63,12 @@ def identifier_notes(table: Table) -> list[str]:
 def sentinel_notes(table: Table) -> list[str]:
     """Of columns with a number that programs write for a missing value, far from the rest."""
     notes = []
-    for at, name in enumerate(table.columns):
+    numbers = [(at, name) for at, name in enumerate(table.columns) if name not in table.levels]
+    for at, name in numbers:
         for value, n_rows in sentinels(table.X[:, at]):
             notes.append(
                 f"{name} holds {value:g} in {counted(n_rows, 'row')}, far from all its other values: if it stands for "
-                f"a missing value, remove these rows or leave the column out with {drop_option([name])}"
+                f"a missing value, say so with --na {value:g}"
             )
     return notes
 
@@ -73,6 +79,9 @@ def sentinels(values: FloatArray) -> list[tuple[float, int]]:
     One is if the gap to the next value is wider than the range of all the others.
     """
     found = []
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return []
     for extreme in {float(values.min()), float(values.max())}:
         if abs(extreme) not in SENTINELS:
             continue
@@ -82,6 +91,12 @@ def sentinels(values: FloatArray) -> list[tuple[float, int]]:
     return sorted(found)
 
 
+def first_value(table: Table, name: str) -> float:
+    """The first value of a column that is there, if any is."""
+    values = table.X[:, table.columns.index(name)]
+    return float(values[int((~np.isnan(values)).argmax())])
+
+
 def constant_notes(tables: Sequence[Table]) -> list[str]:
     """Of columns that hold one value, in one table or at every site."""
     several = [table for table in tables if len(table.X) > 1]
@@ -89,7 +104,7 @@ def constant_notes(tables: Sequence[Table]) -> list[str]:
         return []
     first, *others = [table.constant_columns for table in several]
     constant = [name for name in first if all(name in names for names in others)]
-    values = np.array([[table.X[0, table.columns.index(name)] for name in constant] for table in several])
+    values = np.array([[first_value(table, name) for name in constant] for table in several])
     same = [name for name, is_same in zip(constant, is_constant(values), strict=True) if is_same]
     other = [name for name in constant if name not in same]
     everywhere = "constant" if len(tables) == 1 else "constant at every site"

@@ -7,7 +7,7 @@ components that overlap. Hyperparameters left open are chosen on held-out rows o
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from numbers import Real
 from typing import Any, Self
 
@@ -20,13 +20,13 @@ from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number, check_option
 from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
-from koncord.estimate.search import Candidate, best_of, n_held_out, split_rows
+from koncord.estimate.search import GridResult, best_configuration, n_held_out, split_rows
 from koncord.kernels.silhouette import HeldOut
-from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, components_of
-from koncord.types import Components, FloatArray, IntArray
+from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, Node, SplitForest, mixture_of
+from koncord.types import FloatArray, IntArray, SphericalMixture
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
-GRID: Mapping[str, tuple[float, ...]] = {
+ASM_GRID: Mapping[str, tuple[float, ...]] = {
     "min_mass": (20, 50, 80, 120, 200),
     "split_factor": (0.3, 0.5, 0.7, 1.0),
     "merge_factor": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
@@ -67,22 +67,24 @@ class ASM(SphericalMixtureMixin):
     n_components_ : int
         Number of components, k.
     means_ : ndarray of shape (k, d)
-        Means of the components.
+        Means of the components: those that EM fitted, and the size-weighted mean where components were merged. Phase 2
+        is handed these.
     variances_ : ndarray of shape (k,)
-        Their variances.
+        Their variances: those that EM fitted, and that of the pooled rows where components were merged.
     counts_ : ndarray of shape (k,)
-        Their rows.
+        Rows with each label.
     weights_ : ndarray of shape (k,)
         Their shares of the rows.
     labels_ : ndarray of int
-        Component of every training row; ``counts_`` and ``means_`` are those of these rows.
+        Component of every training row: at each split a row went with the half that was more responsible for it. The
+        mean of the rows with a label is near ``means_``, not equal to it.
     n_split_components_ : int
         Components before merging.
     config_ : dict
         The three values used.
     extra_masses_ : tuple of float
         Minimum masses tried beyond the paper's grid because the table is small; empty otherwise.
-    results_ : tuple of Candidate
+    results_ : tuple of GridResult
         In grid order, those that count; empty when nothing was left open.
     best_score_ : float
         Silhouette of the chosen configuration, NaN when there was none.
@@ -92,7 +94,9 @@ class ASM(SphericalMixtureMixin):
     `split_factor`, `min_mass` and `merge_factor` take a number, which fixes them, a sequence of numbers to choose
     from, or None: chosen from the paper's grid (120 combinations). The choice fits every combination on 80 % of the
     rows, keeps the one with the largest silhouette of the other 20 % (ties: fewer components, then grid order), and
-    fits it again on all rows. At most 3,000 held-out rows, drawn by the same seed, enter the silhouette.
+    fits it again on all rows. At most 3,000 held-out rows, drawn by the same seed, enter the silhouette. With
+    ``min_mass=None``, a tied combination that finds another number of components on all rows is passed over for the
+    first that does not; with masses given, the choice is the paper's to the letter.
 
     The smallest minimum mass of the paper's grid is 20, so a table of fewer than 75 rows could not be split into three
     components. With ``min_mass=None``, such a table is also tried with a third, a sixth, a twelfth and a twenty-fourth
@@ -140,29 +144,29 @@ class ASM(SphericalMixtureMixin):
         grow = partial(SplitForest, X, is_spherical=covariance == "spherical", n_em_iter=n_em_iter)
         is_open = any(len(values) > 1 for values in grid.values())
         with one_thread():
-            results: list[Candidate] = []
+            results: list[GridResult] = []
             if is_open:
                 rng = as_generator(self.random_state)
                 fit_rows, held_rows = split_rows(len(X), HOLDOUT, rng, owner=self)
                 results = score_grid(grow, fit_rows, HeldOut(X, held_rows), grid, max_components)
                 results = [each for each in results if each.params["min_mass"] not in extra or is_clear(each)]
-                best = best_of(results)
-                config, self.best_score_ = dict(best.params), best.score
+                tied = tied_with_best(results) if self.min_mass is None else [best_configuration(results)]
             else:
-                config, self.best_score_ = {name: values[0] for name, values in grid.items()}, float("nan")
+                config = {name: values[0] for name, values in grid.items()}
+                tied = [GridResult(params=config, n_components=0, score=float("nan"))]
             with part(0.8 if is_open else 0.0, 1.0, "fitting all rows"):
-                (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
-                components, group = merge(components_of(leaves), config["merge_factor"])
+                best, leaves, mixture, group = first_that_holds(grow, tied, max_components)
         report(1.0)
-        self.config_ = config
+        self.config_ = dict(best.params)
+        self.best_score_ = best.score
         self.extra_masses_ = extra
         self.results_ = tuple(results)
         self.n_split_components_ = len(leaves)
-        self.n_components_ = len(components)
-        self.means_ = components.means
-        self.counts_ = components.counts
-        self.weights_ = components.counts / len(X)
-        self.variances_ = floored(components)
+        self.n_components_ = len(mixture)
+        self.means_ = mixture.means
+        self.counts_ = mixture.rows.counts
+        self.weights_ = mixture.rows.counts / len(X)
+        self.variances_ = floored(mixture)
         self.labels_ = np.empty(len(X), dtype=np.int64)
         for leaf, component in zip(leaves, group, strict=True):
             self.labels_[leaf.rows] = component
@@ -171,7 +175,7 @@ class ASM(SphericalMixtureMixin):
     def _grid(self) -> dict[str, tuple[float, ...]]:
         """The values to choose from, each checked; a fixed parameter has one."""
         grid = {}
-        for name, paper in GRID.items():
+        for name, paper in ASM_GRID.items():
             given = getattr(self, name)
             values: tuple[Any, ...]
             if given is None:
@@ -215,14 +219,14 @@ def small_table_masses(n: int) -> tuple[float, ...]:
     >>> small_table_masses(75)
     ()
     """
-    smallest = min(GRID["min_mass"])
+    smallest = min(ASM_GRID["min_mass"])
     if n - n_held_out(n, HOLDOUT) >= ROOM_FOR * smallest:
         return ()
     masses = (n / divisor for divisor in SMALL_TABLE_DIVISORS)
     return tuple(mass for mass in masses if LEAST_MASS <= mass < smallest)
 
 
-def is_clear(candidate: Candidate) -> bool:
+def is_clear(candidate: GridResult) -> bool:
     return candidate.score >= CLEAR_SILHOUETTE
 
 
@@ -232,7 +236,7 @@ def score_grid(
     held_out: HeldOut,
     grid: Mapping[str, Sequence[float]],
     max_components: int,
-) -> list[Candidate]:
+) -> list[GridResult]:
     """Score every configuration, in grid order, with one tree a split factor and one cut of it a minimum mass.
 
     The lightest minimum mass comes first: it grows all of the tree that the others are cuts of, unless the cap on
@@ -251,19 +255,48 @@ def score_grid(
             by_factor = seen.setdefault(tuple(map(id, leaves)), {})
             for merge_factor in grid["merge_factor"]:
                 if merge_factor not in by_factor:
-                    components, _ = merge(components_of(leaves), merge_factor)
-                    by_factor[merge_factor] = len(components), held_out.score_nearest(components.means)
+                    mixture, _ = merge(mixture_of(leaves), merge_factor)
+                    by_factor[merge_factor] = len(mixture), held_out.score_nearest(mixture.means)
                 scored[min_mass, split_factor, merge_factor] = by_factor[merge_factor]
     return [
-        Candidate(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
+        GridResult(params=dict(zip(grid, values, strict=True)), n_components=scored[values][0], score=scored[values][1])
         for values in product(*grid.values())
     ]
 
 
-def floored(components: Components) -> FloatArray:
+def tied_with_best(results: Sequence[GridResult]) -> list[GridResult]:
+    """The best candidate and those after it in grid order that are as good and find as many components."""
+    best = best_configuration(results)
+    same = [each for each in results if (each.score, each.n_components) == (best.score, best.n_components)]
+    return same or [best]
+
+
+def first_that_holds(
+    grow: Callable[..., SplitForest], tied: Sequence[GridResult], max_components: int
+) -> tuple[GridResult, list[Node], SphericalMixture, IntArray]:
+    """Fit all rows with the first candidate that finds as many components there as it did before; else with the first.
+
+    Held-out rows cannot tell tied candidates apart. All rows can: one that merged its spurious halves by a hair on
+    the fitted rows finds more of them here.
+    """
+    fits = (fit_all(grow, candidate, max_components) for candidate in tied)
+    first = next(fits)
+    return next((fit for fit in chain([first], fits) if len(fit[2]) == fit[0].n_components), first)
+
+
+def fit_all(
+    grow: Callable[..., SplitForest], candidate: GridResult, max_components: int
+) -> tuple[GridResult, list[Node], SphericalMixture, IntArray]:
+    config = candidate.params
+    (leaves,) = grow(split_factors=[config["split_factor"]]).cut(config["min_mass"], max_components)
+    return candidate, leaves, *merge(mixture_of(leaves), config["merge_factor"])
+
+
+def floored(mixture: SphericalMixture) -> FloatArray:
     """Variances for densities: a component of identical rows gets a share of the table's own, never 0."""
-    total = components.counts.sum()
-    mean = components.counts @ components.means / total
-    spread = components.scatters.sum() + components.counts @ ((components.means - mean) ** 2).sum(axis=1)
-    overall = spread / (total * components.means.shape[1])
-    return np.maximum(components.variances, VARIANCE_FLOOR * overall if overall > SMALLEST_VARIANCE else 1.0)
+    rows = mixture.rows
+    total = rows.counts.sum()
+    mean = rows.counts @ rows.means / total
+    spread = rows.scatters.sum() + rows.counts @ ((rows.means - mean) ** 2).sum(axis=1)
+    overall = spread / (total * rows.means.shape[1])
+    return np.maximum(mixture.variances, VARIANCE_FLOOR * overall if overall > SMALLEST_VARIANCE else 1.0)

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 
 from koncord._random import seeded
-from koncord._validation import name_of
+from koncord._validation import owner_name
 from koncord.errors import KoncordError
 from koncord.types import FloatArray, IntArray, LocalEstimate
 
@@ -55,7 +55,7 @@ def adapted(estimator: Any, *, owner: object = "phase 1") -> Adapted:
     >>> adapted(GaussianMixture(2)).estimate(X, seed=0).n_components
     2
     """
-    wanted = f"'estimator' of {name_of(owner)} must be an estimator such as koncord.ASM(); got"
+    wanted = f"'estimator' of {owner_name(owner)} must be an estimator such as koncord.ASM(); got"
     if isinstance(estimator, str):
         raise TypeError(f"{wanted} the name {estimator!r}.")
     if isinstance(estimator, type):
@@ -72,7 +72,7 @@ def adapted(estimator: Any, *, owner: object = "phase 1") -> Adapted:
 def local_estimate(fitted: Any, X: FloatArray) -> LocalEstimate:
     """How many components a fitted clusterer found in X (n, d), and their means."""
     if hasattr(fitted, "n_components_") and hasattr(fitted, "means_"):
-        return checked(fitted, LocalEstimate(n_components=int(fitted.n_components_), means=as_floats(fitted.means_)), X)
+        return checked(fitted, LocalEstimate(n_components=int(fitted.n_components_), means=floats_of(fitted.means_)), X)
     labels = labels_of(fitted, X)
     present = np.unique(labels[labels >= 0])
     if not len(present):
@@ -82,7 +82,7 @@ def local_estimate(fitted: Any, X: FloatArray) -> LocalEstimate:
         )
     for name in ("means_", "cluster_centers_"):
         if hasattr(fitted, name) and len(getattr(fitted, name)) > present[-1]:
-            means = as_floats(getattr(fitted, name))[present]
+            means = floats_of(getattr(fitted, name))[present]
             break
     else:
         means = np.array([X[labels == label].mean(axis=0) for label in present])
@@ -117,7 +117,7 @@ def checked(fitted: Any, estimate: LocalEstimate, X: FloatArray) -> LocalEstimat
     return estimate
 
 
-def as_floats(values: Any) -> FloatArray:
+def floats_of(values: Any) -> FloatArray:
     return np.asarray(values, dtype=float)
 
 

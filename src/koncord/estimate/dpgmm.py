@@ -26,7 +26,7 @@ from koncord.kernels.assign import nearest
 from koncord.types import FloatArray, IntArray
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.
-GRID: Mapping[str, tuple[float, ...]] = {
+DPGMM_GRID: Mapping[str, tuple[float, ...]] = {
     "concentration": (0.001, 0.01, 0.1, 1, 10, 100),
     "weight_threshold": (0.001, 0.01, 0.03, 0.1),
 }
@@ -143,7 +143,7 @@ class DPGMM(SphericalMixtureMixin):
 def searched_dpgmm(*, max_components: int | None = None, random_state: RandomState = None) -> LabelFreeSearch:
     """DP-GMM whose parameters are chosen from the paper's grid, for those who choose an estimator by its name."""
     truncated = DPGMM() if max_components is None else DPGMM(truncation=max_components)
-    return LabelFreeSearch(truncated, GRID, random_state=random_state)
+    return LabelFreeSearch(truncated, DPGMM_GRID, random_state=random_state)
 
 
 class Mixture(NamedTuple):

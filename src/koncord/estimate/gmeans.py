@@ -26,7 +26,7 @@ from koncord.types import FloatArray
 
 # What the paper ran, pyclustering: its critical value, 1.092, has this p-value. A poor default: the start is drawn anew
 # in every pass, so that a cluster is tested until it splits and some estimates run away to the cap.
-PAPER: Mapping[str, Any] = {"significance": 0.0073, "start": "k-means++"}
+GMEANS_PAPER: Mapping[str, Any] = {"significance": 0.0073, "start": "k-means++"}
 # Runs of 2-means from k-means++ starts, of which the tightest is kept.
 N_STARTS = 3
 # The approximation of the p-value holds from this many rows on; fewer reject nothing.

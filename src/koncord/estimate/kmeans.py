@@ -17,12 +17,12 @@ from koncord.estimate.asm import floored
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.kernels.splitting import ROUNDING
-from koncord.types import BoolArray, Components, FloatArray, IntArray
+from koncord.types import BoolArray, Components, FloatArray, IntArray, SphericalMixture
 
 # Lloyd steps of one run; a run that stops at any tolerance in use takes far fewer.
 MAX_STEPS = 300
 # Floats in one block of distances: a block should stay in the cache.
-BLOCK_FLOATS = 1 << 16
+KMEANS_BLOCK_FLOATS = 1 << 16
 # Runs that end in the same partition differ by no more than this share of their cost.
 SAME_COST = 1e-9
 
@@ -35,12 +35,12 @@ class PartitionMixin(SphericalMixtureMixin):
     labels_: IntArray
 
     def _learn(self, X: FloatArray, labels: IntArray) -> None:
-        components = components_of(X, labels)
+        components = partition_components(X, labels)
         self.n_components_ = len(components)
         self.means_ = components.means
         self.counts_ = components.counts
         self.weights_ = components.counts / len(X)
-        self.variances_ = floored(components)
+        self.variances_ = floored(SphericalMixture.of_rows(components))
         self.labels_ = labels
 
 
@@ -79,15 +79,15 @@ def grow(
     or None where the cluster stays whole. K-means runs on all centers after every pass over the clusters.
     """
     while True:
-        labels = kmeans(table.rows, centers, tolerance=tolerance)
-        clusters = components_of(table.rows, labels)
-        centers = split_pass(table, labels, clusters, children_of, max_components)
+        labels = kmeans_from(table.rows, centers, tolerance=tolerance)
+        clusters = partition_components(table.rows, labels)
+        centers = kmeans_split_pass(table, labels, clusters, children_of, max_components)
         if len(centers) == len(clusters):
             return labels
         report(log(len(centers)) / log(max_components))  # passes about double the clusters
 
 
-def split_pass(
+def kmeans_split_pass(
     table: UnitRows,
     labels: IntArray,
     clusters: Components,
@@ -115,15 +115,15 @@ def seed_centers(X: FloatArray, k: int, rng: np.random.Generator) -> FloatArray:
     return centers
 
 
-def kmeans(X: FloatArray, centers: FloatArray, *, tolerance: float) -> IntArray:
+def kmeans_from(X: FloatArray, centers: FloatArray, *, tolerance: float) -> IntArray:
     """Labels 0 .. k-1 of Lloyd's algorithm from `centers`, run until no center moves by more than `tolerance`.
 
     A center that loses all its rows takes the row farthest from its own center. Only where no row is away from its
     center, because there are fewer distinct rows than centers, is k below the number of centers.
     """
     for _ in range(MAX_STEPS):
-        labels = without_gaps(fill_empty(X, centers, nearest(X, centers, BLOCK_FLOATS)))
-        means = means_of(X, labels)
+        labels = without_gaps(fill_empty(X, centers, nearest(X, centers, KMEANS_BLOCK_FLOATS)))
+        means = partition_means(X, labels)
         if len(means) == len(centers) and ((means - centers) ** 2).sum(axis=1).max() <= tolerance**2:
             break
         centers = means
@@ -158,15 +158,15 @@ def without_gaps(labels: IntArray) -> IntArray:
     return renamed
 
 
-def means_of(X: FloatArray, labels: IntArray) -> FloatArray:
+def partition_means(X: FloatArray, labels: IntArray) -> FloatArray:
     """Mean of the rows of every label 0 .. k-1, (k, n_features)."""
     counts = np.bincount(labels)
     return sums_by_label(X, labels, len(counts)) / counts[:, None]
 
 
-def components_of(X: FloatArray, labels: IntArray) -> Components:
+def partition_components(X: FloatArray, labels: IntArray) -> Components:
     """Counts, means and scatters of a partition with labels 0 .. k-1."""
-    means = means_of(X, labels)
+    means = partition_means(X, labels)
     scatters = np.bincount(labels, ((X - means[labels]) ** 2).sum(axis=1)).astype(float)
     return Components(counts=np.bincount(labels), means=means, scatters=scatters)
 
@@ -196,7 +196,7 @@ def seed_halves(X: FloatArray, rng: np.random.Generator) -> FloatArray:
 
 
 def two_means(X: FloatArray, centers: FloatArray, *, tolerance: float) -> Halves:
-    """`kmeans` for two centers and rows that sum to zero, where one product with the line between them does."""
+    """`kmeans_from` for two centers and rows that sum to zero, where one product with the line between them does."""
     n = len(X)
     for _ in range(MAX_STEPS):
         is_second = beyond_midpoint(X, centers)

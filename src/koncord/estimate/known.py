@@ -11,7 +11,14 @@ from koncord._progress import report
 from koncord._random import RandomState, as_generator
 from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
-from koncord.estimate.kmeans import PartitionMixin, components_of, first_least, kmeans, seed_centers, unit_rows
+from koncord.estimate.kmeans import (
+    PartitionMixin,
+    first_least,
+    kmeans_from,
+    partition_components,
+    seed_centers,
+    unit_rows,
+)
 from koncord.types import FloatArray, IntArray
 
 
@@ -115,5 +122,5 @@ def is_sequence(value: object) -> bool:
 def tightest_clusters(X: FloatArray, k: int, *, n_init: int, tolerance: float, rng: np.random.Generator) -> IntArray:
     """Labels of the run of k-means, of `n_init`, whose clusters have the least scatter; no more than distinct rows."""
     k = min(k, len(np.unique(X, axis=0)))
-    runs = [kmeans(X, seed_centers(X, k, rng), tolerance=tolerance) for _ in range(n_init if k > 1 else 1)]
-    return runs[first_least([float(components_of(X, labels).scatters.sum()) for labels in runs])]
+    runs = [kmeans_from(X, seed_centers(X, k, rng), tolerance=tolerance) for _ in range(n_init if k > 1 else 1)]
+    return runs[first_least([float(partition_components(X, labels).scatters.sum()) for labels in runs])]

@@ -3,31 +3,37 @@
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from koncord.types import Components, FloatArray, IntArray
+from koncord.types import Components, FloatArray, IntArray, SphericalMixture
 
 
-def merge(components: Components, merge_factor: float) -> tuple[Components, IntArray]:
+def merge(mixture: SphericalMixture, merge_factor: float) -> tuple[SphericalMixture, IntArray]:
     """Merge greedily while ``|mu_i - mu_j| <= alpha (sigma_i + sigma_j)`` holds for some pair (Eq. merge).
 
-    The first such pair, lowest i then lowest j, is merged on pooled sums and takes the place of i; the scan then
-    starts again. Returns the merged components and, for each given component, the one it went into.
+    The first such pair, lowest i then lowest j, is merged and takes the place of i; the scan then starts again. A
+    component keeps the mean and the variance of its fit until it is merged. A merged one has the size-weighted mean,
+    and its sigma is computed anew from the pooled rows. Returns the merged mixture and, for each given component, the
+    one it went into.
     """
-    n_given = len(components)
+    n_given, d = mixture.means.shape
     group = np.arange(n_given)
     if merge_factor == 0:
-        return components, group
-    counts = components.counts.astype(float)
-    means = components.means.copy()
-    scatters = components.scatters.copy()
-    sigmas = np.sqrt(components.variances)
+        return mixture, group
+    counts = mixture.rows.counts.astype(float)
+    row_means = mixture.rows.means.copy()
+    scatters = mixture.rows.scatters.copy()
+    means = mixture.means.copy()
+    variances = mixture.variances.copy()
+    sigmas = np.sqrt(variances)
     meets = np.triu(cdist(means, means) <= merge_factor * (sigmas[:, None] + sigmas), k=1)
     is_alive = np.ones(n_given, dtype=bool)
     while True:
         i, j = divmod(int(meets.argmax()), n_given)
         if not meets[i, j]:
             break
-        pool(counts, means, scatters, i, j)
-        sigmas[i] = np.sqrt(scatters[i] / (counts[i] * means.shape[1]))
+        means[i] += counts[j] / (counts[i] + counts[j]) * (means[j] - means[i])
+        pool(counts, row_means, scatters, i, j)
+        variances[i] = scatters[i] / (counts[i] * d)
+        sigmas[i] = np.sqrt(variances[i])
         group[group == j] = i
         is_alive[j] = False
         meets[j] = meets[:, j] = False
@@ -35,7 +41,8 @@ def merge(components: Components, merge_factor: float) -> tuple[Components, IntA
         meets_i = (np.sqrt(np.vecdot(offset, offset)) <= merge_factor * (sigmas + sigmas[i])) & is_alive
         meets[i, i + 1 :] = meets_i[i + 1 :]
         meets[:i, i] = meets_i[:i]
-    merged = Components(counts=counts[is_alive].astype(np.int64), means=means[is_alive], scatters=scatters[is_alive])
+    rows = Components(counts=counts[is_alive].astype(np.int64), means=row_means[is_alive], scatters=scatters[is_alive])
+    merged = SphericalMixture(means=means[is_alive], variances=variances[is_alive], rows=rows)
     return merged, (np.cumsum(is_alive) - 1)[group]
 
 

@@ -20,7 +20,7 @@ from koncord.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class GridResult:
     """One configuration of the grid and how it did; `score` is NaN where the held-out rows have no silhouette."""
 
     params: Mapping[str, Any] = field(hash=False)
@@ -105,8 +105,8 @@ class LabelFreeSearch(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                     fitted = next(fits)
                 score = held_out.score(fitted.predict(held_out.X)) if len(held_rows) else float("nan")
                 n_found = n_components_of(fitted, X[fit_rows])
-                results.append(Candidate(params=params, n_components=n_found, score=score))
-            best = best_of(results)
+                results.append(GridResult(params=params, n_components=n_found, score=score))
+            best = best_configuration(results)
             self.best_estimator_ = seeded(clone(self.estimator), seed).set_params(**best.params).fit(X)
         report(1.0)
         self.results_ = tuple(results)
@@ -157,10 +157,10 @@ def n_held_out(n: int, share: float) -> int:
     return min(round(share * n), n - 1)
 
 
-def best_of(results: Sequence[Candidate]) -> Candidate:
+def best_configuration(results: Sequence[GridResult]) -> GridResult:
     """Largest silhouette; ties to the smaller count, then to grid order. No silhouette loses to any."""
 
-    def rank(candidate: Candidate) -> tuple[bool, float, int]:
+    def rank(candidate: GridResult) -> tuple[bool, float, int]:
         missing = isnan(candidate.score)
         return missing, 0.0 if missing else -candidate.score, candidate.n_components
 

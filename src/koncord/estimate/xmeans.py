@@ -27,12 +27,20 @@ from koncord._progress import report
 from koncord._random import RandomState, as_generator
 from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number
-from koncord.estimate.kmeans import PartitionMixin, components_of, grow, seed_centers, seed_halves, two_means, unit_rows
+from koncord.estimate.kmeans import (
+    PartitionMixin,
+    grow,
+    partition_components,
+    seed_centers,
+    seed_halves,
+    two_means,
+    unit_rows,
+)
 from koncord.kernels.splitting import VARIANCE_FLOOR
 from koncord.types import FloatArray, IntArray
 
 # What the paper ran: pyclustering, which cannot answer one cluster.
-PAPER: Mapping[str, Any] = {"min_components": 2}
+XMEANS_PAPER: Mapping[str, Any] = {"min_components": 2}
 
 
 class XMeans(PartitionMixin):
@@ -140,7 +148,7 @@ def halves_if_bic_improves(X: FloatArray, tolerance: float, rng: np.random.Gener
 def is_better_than_one(X: FloatArray, labels: IntArray) -> bool:
     """Whether BIC prefers the labels to one cluster, for rows that sum to zero."""
     n, d = X.shape
-    clusters = components_of(X, labels)
+    clusters = partition_components(X, labels)
     if len(clusters) in (1, n):
         return False
     scatter = float((X**2).sum())

@@ -107,7 +107,7 @@ def gains_of(along: FloatArray, sizes: IntArray) -> FloatArray:
     return gains
 
 
-def labels_of(groups: Sequence[IntArray], n_rows: int) -> IntArray:
+def group_labels(groups: Sequence[IntArray], n_rows: int) -> IntArray:
     """The group of each row; each row is in one of them."""
     labels = np.empty(n_rows, dtype=np.int64)
     for at, rows in enumerate(groups):

@@ -12,7 +12,7 @@ import numpy as np
 from koncord.types import FloatArray, IntArray
 
 # Floats held at a time while the densities of many rows are computed.
-BLOCK_FLOATS = 1 << 22
+GAUSSIANS_BLOCK_FLOATS = 1 << 22
 
 
 class Whitening(NamedTuple):
@@ -84,7 +84,7 @@ class Gaussians:
     def assign(self, X: FloatArray) -> IntArray:
         """The most likely cluster of every row; the lowest index on ties."""
         labels = np.empty(len(X), dtype=np.int64)
-        step = max(BLOCK_FLOATS // (len(self.centers) + len(self.axes)), 1)
+        step = max(GAUSSIANS_BLOCK_FLOATS // (len(self.centers) + len(self.axes)), 1)
         for start in range(0, len(X), step):
             labels[start : start + step] = self.log_joint(X[start : start + step]).argmax(axis=1)
         return labels

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from koncord._validation import check_count, name_of
+from koncord._validation import check_count, owner_name
 from koncord.errors import MessageError
 from koncord.kernels.assign import means_by_label, nearest
 from koncord.types import FloatArray, IntArray
@@ -94,7 +94,7 @@ def cost(X: FloatArray, centers: FloatArray, weights: FloatArray | None = None) 
     return float(squared.sum() if weights is None else weights @ squared)
 
 
-def stacked(parts: Mapping[str, FloatArray], n_features: int) -> FloatArray:
+def stacked_rows(parts: Mapping[str, FloatArray], n_features: int) -> FloatArray:
     """Rows of all clients, in name order; `MessageError` for a client whose rows have other columns."""
     for client, part in parts.items():
         if part.shape[1] != n_features:
@@ -105,7 +105,7 @@ def stacked(parts: Mapping[str, FloatArray], n_features: int) -> FloatArray:
 
 
 def unstacked(values: IntArray, parts: Mapping[str, FloatArray]) -> dict[str, IntArray]:
-    """The inverse of `stacked` for one value a row: the values of each client."""
+    """The inverse of `stacked_rows` for one value a row: the values of each client."""
     ends = np.cumsum([len(part) for part in parts.values()])
     return dict(zip(parts, np.split(values, ends[:-1]), strict=True))
 
@@ -114,7 +114,7 @@ def check_n_clusters(value: Any, *, owner: object) -> int:
     """The global number of clusters an aggregator was given, which it cannot do without."""
     if value is None:
         raise ValueError(
-            f"'n_clusters' of {name_of(owner)} is missing: it needs the global number of clusters; "
+            f"'n_clusters' of {owner_name(owner)} is missing: it needs the global number of clusters; "
             "FedGEM and SPAHM find it themselves."
         )
     return check_count("n_clusters", value, owner=owner)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from koncord._progress import report
-from koncord.types import Components, FloatArray, IntArray
+from koncord.types import Components, FloatArray, IntArray, SphericalMixture
 
 # A child's variance is never below this share of the variance of the component under test: a child that collapses
 # onto duplicate rows keeps a finite likelihood, and the test stays independent of the scale of the data.
@@ -38,11 +38,16 @@ SMALL_GRAM = 24
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A component of the tree. ``rows`` are indices into the table, a slice of the tree's own order."""
+    """A component of the tree. ``rows`` are indices into the table, a slice of the tree's own order.
+
+    The next split test reads its rows only, their mean and their scatter; the component itself is what EM fitted.
+    """
 
     rows: IntArray
-    mean: FloatArray
-    scatter: float
+    mean: FloatArray  # of the rows
+    scatter: float  # of the rows
+    fitted_mean: FloatArray  # of the component; that of the rows for the root
+    fitted_variance: float
     split_factor: float
     is_tested: bool = False
     child_mass: float = 0.0  # effective mass of the lighter child
@@ -87,7 +92,15 @@ class SplitForest:
         for group in [rows] if isinstance(rows, np.ndarray) else rows:
             mean, scatter = mean_and_scatter(X, group, self.block_size)
             for delta in split_factors:
-                self.roots.append(Node(rows=group.copy(), mean=mean, scatter=scatter, split_factor=delta))
+                root = Node(
+                    rows=group.copy(),
+                    mean=mean,
+                    scatter=scatter,
+                    fitted_mean=mean,
+                    fitted_variance=scatter / (len(group) * X.shape[1]),
+                    split_factor=delta,
+                )
+                self.roots.append(root)
 
     def cut(self, min_mass: float, max_components: int) -> list[list[Node]]:
         """Components of each tree when no child may weigh less than `min_mass`: passes until nothing splits.
@@ -129,11 +142,16 @@ def split_pass(tree: list[Node], min_mass: float, max_components: int) -> list[N
     return after
 
 
-def components_of(nodes: Sequence[Node]) -> Components:
-    return Components(
-        counts=np.array([len(node.rows) for node in nodes]),
-        means=np.array([node.mean for node in nodes]),
-        scatters=np.array([node.scatter for node in nodes]),
+def mixture_of(nodes: Sequence[Node]) -> SphericalMixture:
+    """The components that EM fitted, with the sums of their rows."""
+    return SphericalMixture(
+        means=np.array([node.fitted_mean for node in nodes]),
+        variances=np.array([node.fitted_variance for node in nodes]),
+        rows=Components(
+            counts=np.array([len(node.rows) for node in nodes]),
+            means=np.array([node.mean for node in nodes]),
+            scatters=np.array([node.scatter for node in nodes]),
+        ),
     )
 
 
@@ -175,7 +193,7 @@ def divide_where_bic_improves(table: "CentredRows", *, is_spherical: bool, n_em_
     n_parameters = d + 2 if is_spherical else d + 1
     improves = component_term(pair) - one > n_parameters / 2 * np.log(n)
     for b in np.flatnonzero(improves):
-        table.divide(int(b), child_mass=float(pair.masses[:, b].min()))
+        table.divide(int(b), pair)
 
 
 class Pair(NamedTuple):
@@ -289,8 +307,8 @@ class CentredRows:
                 sums[0] += columns @ share
         return sums
 
-    def divide(self, b: int, *, child_mass: float) -> None:
-        """Give each row of node `b` to the child it is most responsible for; a child without rows is no split."""
+    def divide(self, b: int, pair: Pair) -> None:
+        """Give each row of node `b` to the child that is most responsible for it; a child without rows is no split."""
         node, d = self.nodes[b], self.n_features
         is_first = np.concatenate([share for _, share in self.spans[b]]) >= 0.5
         n_first = int(is_first.sum())
@@ -301,15 +319,24 @@ class CentredRows:
             first += columns @ (share >= 0.5).astype(np.float64)
         node.rows[:] = np.concatenate([node.rows[is_first], node.rows[~is_first]])
         children = []
-        for rows, moment, square in (
-            (node.rows[:n_first], first[:d], first[d]),
-            (node.rows[n_first:], -first[:d], node.scatter - first[d]),
+        for child, sign, rows, square in (
+            (0, 1.0, node.rows[:n_first], first[d]),
+            (1, -1.0, node.rows[n_first:], node.scatter - first[d]),
         ):
+            moment = sign * first[:d]
             shift = moment / len(rows)
-            scatter = max(float(square - shift @ moment), 0.0)
-            children.append(Node(rows=rows, mean=node.mean + shift, scatter=scatter, split_factor=node.split_factor))
+            children.append(
+                Node(
+                    rows=rows,
+                    mean=node.mean + shift,
+                    scatter=max(float(square - shift @ moment), 0.0),
+                    fitted_mean=node.mean + sign * pair.moments[b] / pair.masses[child, b],
+                    fitted_variance=float(pair.variances[child, b]),
+                    split_factor=node.split_factor,
+                )
+            )
         node.children = (children[0], children[1])
-        node.child_mass = child_mass
+        node.child_mass = float(pair.masses[:, b].min())
 
 
 def responsibility(odds: FloatArray) -> None:

@@ -5,10 +5,11 @@ File format (version 3): a safetensors file. Its arrays are ``centers`` (k, d), 
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
 their means; and ``excluded.N`` where some of these were set aside; and, where the shape of the clusters is known,
 ``axes`` (q, d), ``covariances`` (k, q, q) along these axes and ``mixing`` (k,), the weights of the mixture; and, where
-there are nested clusterings, ``tree.joins``, ``tree.apart``, ``tree.centers``, ``tree.weights``, ``tree.covariances``
-and, for each site, ``tree.groups.N`` (`koncord.kernels.tree`). Its metadata is one entry ``koncord``: a JSON object
-with ``format``, ``version``, ``columns``, ``sites``, ``local_counts``, ``seed``, ``settings``, ``diagnostics``,
-``confidence``, ``session`` and ``versions``. Files of versions 1 and 2 are read too (`koncord.model.oldfiles`).
+more than a scale was agreed for the columns, ``plan.NAME`` of `koncord.prepare.plan.Plan`; and, where there are nested
+clusterings, ``tree.joins``, ``tree.apart``, ``tree.centers``, ``tree.weights``, ``tree.covariances`` and, for each
+site, ``tree.groups.N`` (`koncord.kernels.tree`). Its metadata is one entry ``koncord``: a JSON object with ``format``,
+``version``, ``columns``, ``sites``, ``local_counts``, ``seed``, ``settings``, ``diagnostics``, ``confidence``,
+``session``, ``versions`` and ``plan``. Files of versions 1 and 2 are read too (`koncord.model.oldfiles`).
 Any safetensors reader opens it; nothing in it is executed.
 """
 
@@ -26,26 +27,29 @@ from scipy.spatial.distance import cdist
 from scipy.special import gammaincinv
 
 from koncord._files import write_atomic
-from koncord._records import as_json, from_json
+from koncord._records import from_json, json_values
 from koncord.aggregate.base import members_of
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
+from koncord.data.files import Table
+from koncord.data.frames import table_in_memory
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.model.facts import SessionFacts
 from koncord.model.oldfiles import updated
+from koncord.model.outliers import OUTLIER, OUTLIER_QUANTILE
+from koncord.prepare.plan import Plan, plain_plan
 from koncord.types import BoolArray, FloatArray, IntArray
 
-FORMAT = "koncord-global-model"
-VERSION = 3
+MODEL_FORMAT = "koncord-global-model"
+MODEL_VERSION = 3
 READS = (1, 2, 3)
 # Arrays of the file that hold the shape of the clusters, where it is known.
 SHAPES = ("axes", "covariances", "mixing")
-# Quantile of the rows of a Gaussian cluster beyond which a row is an outlier: one in a thousand.
-OUTLIER_QUANTILE = 0.999
-OUTLIER = -1
+# Arrays of the plan, where it has them.
+PLANNED = ("logged", "least", "low", "high", "fill", "covariances")
 TREE = "tree."
 
 
@@ -67,6 +71,7 @@ class GlobalModel:
     holdings: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))  # (n_sites, n_clusters)
     groups: Mapping[str, IntArray] = field(default_factory=dict)  # cluster of each local component, by site
     components: Mapping[str, FloatArray] = field(default_factory=dict)  # means of the local components, by site
+    plan: Plan = None  # type: ignore[assignment]  # what is done with columns; None: they are scaled
     excluded: Mapping[str, BoolArray] = field(default_factory=dict)  # mask of the components set aside, by site
     gaussians: Gaussians | None = None  # shape of the clusters around the same centers; None: a row goes to the nearest
     tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where the aggregator has them
@@ -87,6 +92,10 @@ class GlobalModel:
                 raise ValueError(f"'{name}' of a GlobalModel must have shape {shape}; got {getattr(self, name).shape}.")
         if len(self.columns) != d:
             raise ValueError(f"'columns' of a GlobalModel must name {d} columns; got {len(self.columns)}.")
+        if self.plan is None:
+            object.__setattr__(self, "plan", plain_plan(self.columns, self.means, self.scales))
+        if self.plan.features != self.columns:
+            raise ValueError("'plan' of a GlobalModel must give its columns.")
         for site, clusters in self.groups.items():
             if not ((clusters >= 0) & (clusters < k)).all():
                 raise ValueError(
@@ -103,9 +112,8 @@ class GlobalModel:
 
     @property
     def centers_original(self) -> FloatArray:
-        """Centers in the units of the sites' tables."""
-        original: FloatArray = self.centers * self.scales + self.means
-        return original
+        """Centers in the units of the sites' tables; of a level its share, of a logged column its geometric mean."""
+        return self.plan.original(self.centers)
 
     @property
     def members(self) -> dict[str, IntArray]:
@@ -115,33 +123,26 @@ class GlobalModel:
     @property
     def info(self) -> dict[str, Any]:
         """`diagnostics` and `session` as one dictionary of JSON values, for readers of `koncord fit --json`."""
-        own = as_json(self.diagnostics)
+        own = json_values(self.diagnostics)
         return {
             **own.pop("extra"),
             **own,
-            **as_json(self.session),
+            **json_values(self.session),
             "weak_clusters": list(self.session.weak_clusters),
             "set_aside": {site: int(mask.sum()) for site, mask in self.excluded.items()},
         }
 
     def scaled(self, table: Any) -> FloatArray:
         """Rows of a table on the scale of the centers."""
-        X = np.asarray(table, dtype=float)
-        names = names_in(table)
-        missing = [] if names is None else [column for column in self.columns if column not in names]
-        if missing:
-            raise ValueError(f"'X' for this GlobalModel lacks the columns {', '.join(missing)}.")
-        if names is not None:
-            X = X[:, [names.index(column) for column in self.columns]]
-        if X.ndim != 2 or X.shape[1] != len(self.columns):
-            raise ValueError(
-                f"'X' for this GlobalModel must be a table with {len(self.columns)} columns "
-                f"({', '.join(self.columns[:4])}{', ...' if len(self.columns) > 4 else ''}); got shape {X.shape}."
-            )
-        if not np.isfinite(X).all():
-            raise ValueError("'X' for this GlobalModel must hold finite numbers only.")
-        rows: FloatArray = (X - self.means) / self.scales
-        return rows
+        what = "'X' for this GlobalModel"
+        found = table_in_memory(table, what=what, columns=self.plan.inputs, categories=self.plan.categories)
+        if np.isnan(found.X).any() and self.plan.missing is None:
+            raise ValueError(f"{what} must hold finite numbers only.")
+        return self.rows(found)
+
+    def rows(self, table: Table) -> FloatArray:
+        """Rows of a table on the scale of the centers, each by itself: what fills its gaps is the model's."""
+        return self.plan.apply(table.X, table.columns, table.levels, centers=self.centers)
 
     def predict(self, X: Any, *, outliers: bool = False, quantile: float = OUTLIER_QUANTILE) -> IntArray:
         """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known.
@@ -157,7 +158,11 @@ class GlobalModel:
         """
         Z = self.scaled(X)
         labels = self.assign(Z)
-        return np.where(self._is_outlier(Z, labels, quantile), OUTLIER, labels) if outliers else labels
+        return self.without_outliers(Z, labels, quantile) if outliers else labels
+
+    def without_outliers(self, Z: FloatArray, labels: IntArray, quantile: float) -> IntArray:
+        """The labels of scaled rows with -1 for those that lie outside of their cluster."""
+        return np.where(self._is_outlier(Z, labels, quantile), OUTLIER, labels)
 
     def assign(self, Z: FloatArray) -> IntArray:
         """Global cluster of every row that is scaled already."""
@@ -242,8 +247,8 @@ class GlobalModel:
             return self
         if self.tree is None or k not in self.available:
             raise ValueError(
-                f"'k' of GlobalModel.at must be a number of clusters that this model has, {listed(self.available)}; "
-                f"got {k}."
+                "'k' of GlobalModel.at must be a number of clusters that this model has, "
+                f"{range_in_words(self.available)}; got {k}."
             )
         nodes, labels = self.tree.nodes_at(k), self.tree.labels_at(k)
         own = self.tree.labels_at(self.n_clusters)
@@ -253,8 +258,8 @@ class GlobalModel:
         return replace(
             self,
             centers=centers,
-            weights=joined(self.weights, into, k) if is_coarser else self._finer_weights(nodes, labels, own),
-            holdings=joined(self.holdings, into, k) if is_coarser else np.empty((0, k), dtype=np.int64),
+            weights=summed_into(self.weights, into, k) if is_coarser else self._finer_weights(nodes, labels, own),
+            holdings=summed_into(self.holdings, into, k) if is_coarser else np.empty((0, k), dtype=np.int64),
             groups={site: labels[leaves] for site, leaves in self.tree.groups.items()},
             gaussians=None
             if self.gaussians is None or self.tree.covariances is None
@@ -309,7 +314,8 @@ class GlobalModel:
             "means": self.means,
             "scales": self.scales,
             "holdings": self.holdings,
-            **({} if self.gaussians is None else shapes_of(self.gaussians)),
+            **({} if self.gaussians is None else shape_arrays(self.gaussians)),
+            **{f"plan.{name}": each for name in PLANNED if (each := getattr(self.plan, name)) is not None},
             **({} if self.tree is None else tree_arrays(self.tree, self.sites)),
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
@@ -319,17 +325,22 @@ class GlobalModel:
     def _header(self) -> str:
         """Everything else in the file, as JSON."""
         header = {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": MODEL_FORMAT,
+            "version": MODEL_VERSION,
             "columns": list(self.columns),
             "sites": list(self.sites),
             "local_counts": list(self.local_counts),
             "seed": self.seed,
             "settings": dict(self.settings),
-            "diagnostics": as_json(self.diagnostics),
-            "confidence": as_json(self.confidence),
-            "session": as_json(self.session),
+            "diagnostics": json_values(self.diagnostics),
+            "confidence": json_values(self.confidence),
+            "session": json_values(self.session),
             "versions": dict(self.versions),
+            "plan": {
+                "missing": self.plan.missing,
+                # Pairs, as their order is that of the features and the keys of an object are sorted.
+                "categories": [list(each) for each in zip(self.plan.categories, self.plan.levels, strict=True)],
+            },
         }
         return json.dumps(header, sort_keys=True)
 
@@ -343,13 +354,14 @@ class GlobalModel:
             with safe_open(path, framework="numpy") as stored:
                 header = json.loads((stored.metadata() or {})["koncord"])
                 arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
-            if header["format"] != FORMAT:
+            if header["format"] != MODEL_FORMAT:
                 raise ModelFileError(f"{name!r} is not a koncord model but {header['format']!r}.")
             if header["version"] not in READS:
                 raise ModelFileError(
-                    f"{name!r} is a koncord model of version {header['version']}; this koncord reads up to {VERSION}."
+                    f"{name!r} is a koncord model of version {header['version']}; "
+                    f"this koncord reads up to {MODEL_VERSION}."
                 )
-            if header["version"] < VERSION:
+            if header["version"] < MODEL_VERSION:
                 header, arrays = updated(header, arrays)
             sites = tuple(header["sites"])
             return cls(
@@ -364,6 +376,7 @@ class GlobalModel:
                 groups=by_site("groups", sites, arrays),
                 components=by_site("components", sites, arrays),
                 excluded=by_site("excluded", sites, arrays),
+                plan=plan_in(header, arrays),  # type: ignore[arg-type]
                 gaussians=gaussians_in(arrays),
                 tree=tree_in(arrays, sites),
                 confidence=confidence_in(header),
@@ -382,7 +395,26 @@ def by_site(name: str, sites: tuple[str, ...], arrays: Mapping[str, Any]) -> dic
     return {site: arrays[f"{name}.{at}"] for at, site in enumerate(sites) if f"{name}.{at}" in arrays}
 
 
-def shapes_of(gaussians: Gaussians) -> dict[str, FloatArray]:
+def plan_in(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Plan | None:
+    """What is done with columns; None in a file of before there was a plan."""
+    if "plan" not in header:
+        return None
+    levels = {name: tuple(own) for name, own in header["plan"]["categories"]}
+    ends = np.cumsum([len(own) for own in levels.values()])
+    d = len(header["columns"]) - int(ends[-1] if len(ends) else 0)
+    return Plan(
+        columns=tuple(header["columns"][:d]),
+        means=arrays["means"][:d],
+        scales=arrays["scales"][:d],
+        missing=header["plan"]["missing"],
+        categories=tuple(levels),
+        levels=tuple(levels.values()),
+        shares=tuple(np.split(arrays["means"][d:], ends[:-1])) if levels else (),
+        **{name: arrays.get(f"plan.{name}") for name in PLANNED},
+    )
+
+
+def shape_arrays(gaussians: Gaussians) -> dict[str, FloatArray]:
     return dict(zip(SHAPES, (gaussians.axes, gaussians.covariances, gaussians.weights), strict=True))
 
 
@@ -413,20 +445,13 @@ def confidence_in(header: Mapping[str, Any]) -> Confidence | None:
     return None if stored is None else from_json(Confidence, stored)
 
 
-def listed(available: range) -> str:
+def range_in_words(available: range) -> str:
     return f"{available[0]} to {available[-1]}" if len(available) > 1 else f"{available[0]} only"
 
 
-def joined(values: Any, into: Mapping[int, int], k: int) -> Any:
+def summed_into(values: Any, into: Mapping[int, int], k: int) -> Any:
     """Sums over the last axis of the clusters that go into each of k."""
     found = np.zeros((*values.shape[:-1], k), dtype=values.dtype)
     for cluster, target in into.items():
         found[..., target] += values[..., cluster]
     return found
-
-
-def names_in(table: Any) -> tuple[str, ...] | None:
-    """The column names of a table that has them: of pandas, polars or Arrow, whose `columns` are the data."""
-    own = getattr(table, "column_names", None)
-    own = getattr(table, "columns", None) if own is None else own
-    return None if own is None else tuple(str(name) for name in own)

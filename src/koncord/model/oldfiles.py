@@ -14,12 +14,12 @@ from koncord.aggregate.diagnostics import Diagnostics
 from koncord.kernels.assign import nearest
 from koncord.model.facts import SessionFacts
 
-Arrays = dict[str, Any]
-# Facts under other names, and what is told elsewhere now.
+StoredArrays = dict[str, Any]
+# Facts under other names, and what other fields hold now.
 RENAMED = ("n_rounds", "labels", "note", "converged", "candidates", "upsilon", "weak_clusters", "set_aside")
 
 
-def updated(header: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+def updated(header: Mapping[str, Any], arrays: StoredArrays) -> tuple[dict[str, Any], StoredArrays]:
     """Header and arrays of an older file, as those of a file of today."""
     info = header["info"]
     own = {each.name for each in fields(Diagnostics)} - {"extra"}
@@ -43,7 +43,7 @@ def upsilon_choice(info: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"upsilon": info["upsilon"], "candidates": info.get("candidates") or []}
 
 
-def with_masks(arrays: Arrays) -> Arrays:
+def with_masks(arrays: StoredArrays) -> StoredArrays:
     """The arrays with a mask in the place of -1; what was set aside has the cluster of the nearest center."""
     found = dict(arrays)
     for name, groups in arrays.items():

@@ -75,7 +75,7 @@ def write_server(folder: Path, hosts: Sequence[str]) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA384())
     )
-    # One after the other: nginx reads both only when it is told to.
+    # One after the other: nginx reads both only when it reloads.
     write_atomic(folder / "server.key", private_pem(server_key), private=True)
     write_atomic(folder / "server.crt", server.public_bytes(Encoding.PEM))
 
@@ -96,7 +96,7 @@ def certificates_in(path: Path) -> list[x509.Certificate]:
 def announce_authority(folder: Path) -> None:
     """Make the next authority (next-ca.key) beside the one in use, and the announcement by which sites learn it.
 
-    The announcement is signed with the key of the authority in use: whoever has the server's key alone cannot make one.
+    The announcement is signed with the key of the authority in use: one who has the server's key alone cannot make one.
     """
     key, made = new_authority()
     trusted = (folder / "ca.crt").read_bytes() + made

@@ -9,7 +9,7 @@ import numpy as np
 from koncord.aggregate.base import Replies
 from koncord.protocol.wire import pack
 from koncord.session.inprocess import InProcess
-from koncord.session.rounds import Asked
+from koncord.session.rounds import RoundRequest
 from koncord.session.site import Site
 
 
@@ -20,7 +20,7 @@ class Rehearsal(InProcess):
         super().__init__([site])
         self.sent: list[dict[str, Any]] = []
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         received = super().exchange_all(asked)
         for at, (replies, each) in enumerate(zip(received, asked, strict=True)):
             for message in replies.values():

@@ -29,10 +29,10 @@ from koncord.privacy.budget import rho_of
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
 # How often a site looks for messages: seconds, while the last one is not older than this. Every look costs Flower some
 # hundredths of a second of computing.
-LOOKS = ((20.0, 0.2), (300.0, 1.0), (float("inf"), 3.0))
+TASK_LOOKS = ((20.0, 0.2), (300.0, 1.0), (float("inf"), 3.0))
 NOTICE_EVERY = 0.5
 LEARN_EVERY = 600.0
-LOG = "answers.log"
+ANSWERS_LOG = "answers.log"
 NODE = "node"  # Flower's number of the site, while it is connected
 
 
@@ -47,7 +47,7 @@ def stay_joined(
         invitation.authority.encode(), "The certificate in the invitation", "ask the coordinator for a new invitation"
     )
     folder = folder.resolve()
-    load(folder)
+    load_methods(folder)
     site = Joined(folder, invitation, each_time or (lambda: None))
     n_failures, last_connected = 0, time.monotonic()
     while True:
@@ -71,7 +71,7 @@ def stay_joined(
         site.pause(pause)
 
 
-def load(folder: Path) -> None:
+def load_methods(folder: Path) -> None:
     """Load what an answer needs, ahead of the first one."""
     place = SiteFolder.load(folder)
     for name in set(place.methods) & set(AGGREGATORS.outside):
@@ -109,7 +109,7 @@ class Joined:
 
     def answer_all(self, fleet: Fleet) -> NoReturn:
         """Answer every message, one after the other; ends by `ConnectionLost`."""
-        last = time.monotonic() - LOOKS[0][0]  # one that has just joined is not in a hurry, but near it
+        last = time.monotonic() - TASK_LOOKS[0][0]  # one that has just joined is not in a hurry, but near it
         while True:
             self.notice(fleet)
             question = fleet.receive()
@@ -151,7 +151,7 @@ class Joined:
 
 def pause_after(silence: float) -> float:
     """Seconds to the next look when the last message came so long ago."""
-    return next(pause for until, pause in LOOKS if silence < until)
+    return next(pause for until, pause in TASK_LOOKS if silence < until)
 
 
 # --- one answer ---
@@ -186,7 +186,10 @@ def answered_by_copy(state: Path, record: Mapping[str, Any], meanwhile: Callable
         code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
     if code == 0:
         return unframed(b"".join(came))
-    say(f"the process that answered a message ended with {code} (see {state / LOG}); the next one is answered again")
+    say(
+        f"the process that answered a message ended with {code} (see {state / ANSWERS_LOG}); "
+        "the next one is answered again"
+    )
     return {"error": NO_ANSWER}
 
 
@@ -198,7 +201,7 @@ def answer_and_end(state: Path, record: Mapping[str, Any], writes: int) -> NoRet
             signal.signal(number, signal.SIG_DFL)
         if sys.platform == "linux":
             die_with_parent()
-        log = os.open(state / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(state / ANSWERS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         with os.fdopen(writes, "wb") as file:
@@ -232,10 +235,12 @@ def framed(record: Mapping[str, Any]) -> bytes:
     """A record whose only bytes are its replies."""
     replies = record.get("replies", [])
     header = {name: value for name, value in record.items() if name != "replies"}
-    return as_frame({"record": header, "n_replies": len(replies) if "replies" in record else None}, numbered(replies))
+    return as_frame(
+        {"record": header, "n_replies": len(replies) if "replies" in record else None}, replies_by_number(replies)
+    )
 
 
-def numbered(replies: list[bytes]) -> dict[str, bytes]:
+def replies_by_number(replies: list[bytes]) -> dict[str, bytes]:
     return {f"{at}": reply for at, reply in enumerate(replies)}
 
 

@@ -25,6 +25,7 @@ from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import NotAllowed
 from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS
+from koncord.network.studies import check_study_name
 
 LONGEST = 10_000  # characters
 IDENTIFIER_DIGITS = 16  # of a SHA-256: as much as two people compare
@@ -36,12 +37,13 @@ SAMPLE = np.linspace(-1.0, 1.0, 24).reshape(12, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunRequest:
     """Who asks for a run, what for, and which columns it is about."""
 
     by: str = NOT_SAID  # as the coordinator says; nobody proves it
     purpose: str = NOT_SAID
     columns: tuple[str, ...] | None = None  # None: all that the sites have
+    study: str | None = None  # that the run belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Statement:
     """What a site is asked to take part in, as its owner sees it."""
 
     identifier: str
-    asked: Asked
+    asked: RunRequest
     aggregator: str
     parameters: Mapping[str, Any]
     estimator: Mapping[str, Any]
@@ -59,6 +61,7 @@ class Statement:
         """For a file, and for a machine."""
         return {
             "identifier": self.identifier,
+            "study": self.asked.study,
             "asked_by": self.asked.by,
             "purpose": self.asked.purpose,
             "aggregator": self.aggregator,
@@ -69,9 +72,9 @@ class Statement:
         }
 
 
-def as_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: Asked | None = None) -> str:
+def statement_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: RunRequest | None = None) -> str:
     """The statement of a run; `estimator` holds the arguments of `estimator_named`."""
-    stated = {
+    stated: dict[str, Any] = {
         "aggregator": aggregator.name,
         "parameters": aggregator.get_params(deep=False),
         "estimator": dict(estimator),
@@ -79,6 +82,8 @@ def as_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: Asked |
     if asked is not None:
         columns = None if asked.columns is None else list(asked.columns)
         stated["asked"] = {"by": asked.by, "purpose": asked.purpose, "columns": columns}
+        if asked.study is not None:
+            stated["asked"]["study"] = asked.study
     return json.dumps(stated, sort_keys=True)
 
 
@@ -99,7 +104,7 @@ def statement_of(text: str, aggregator: Aggregator) -> Statement:
     )
 
 
-def asked_in(content: Any) -> Asked:
+def asked_in(content: Any) -> RunRequest:
     """Who asks, from another's JSON; `ValueError` if it is not that."""
     if not isinstance(content, dict):
         raise ValueError("'asked' is not an object.")
@@ -110,7 +115,13 @@ def asked_in(content: Any) -> Asked:
         isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns)
     ):
         raise ValueError("'columns' is not a list of names.")
-    return Asked(
+    study = content.get("study")
+    if study is not None:
+        if not isinstance(study, str):
+            raise ValueError("'study' is not text.")
+        check_study_name(study)
+    return RunRequest(
+        study=study,
         by=shortened(by) or NOT_SAID,
         purpose=shortened(purpose) or NOT_SAID,
         columns=None if columns is None else tuple(columns),

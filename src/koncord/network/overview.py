@@ -1,13 +1,15 @@
 """What a coordinator knows of its sites, in one place: its own registry, what they last said, and Flower's list."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koncord.errors import KoncordError
 from koncord.network.flower import control
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.serving import is_running
+from koncord.network.studies import Study, read_studies
 
-NOT_KNOWN = "not known"
+NOT_KNOWN, NOT_SEEN = "not known", "not seen yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,24 +26,30 @@ class SiteNow:
     invited: str
     revoked: str | None
     reason: str
+    studies: tuple[str, ...]  # that it takes part in
 
 
 def sites_of(place: Coordinator) -> list[SiteNow]:
     """Every site that was invited, by name."""
-    known: dict[int, control.Node] = {}
+    known: dict[int, control.KnownKey] = {}
     if not place.is_insecure and is_running(place):
         try:
             known = control.nodes(place)
         except KoncordError:  # it stops at this moment
             known = {}
-    return [site_now(place, site, known.get(site.node or 0)) for site in place.registered()]
+    studies = read_studies(place.folder)
+    return [site_now(place, site, known.get(site.node or 0), studies) for site in place.registered()]
 
 
-def site_now(place: Coordinator, site: RegisteredSite, node: control.Node | None) -> SiteNow:
+def site_now(
+    place: Coordinator, site: RegisteredSite, node: control.KnownKey | None, studies: Sequence[Study] = ()
+) -> SiteNow:
     answered, version = place.seen(site.name)
+    now = NOT_KNOWN if node is None else node.state
     return SiteNow(
         name=site.name,
-        state="revoked" if site.revoked is not None else NOT_KNOWN if node is None else node.state,
+        # Flower knows of a site from when koncord serve was started on.
+        state="revoked" if site.revoked is not None else "away" if answered and now == NOT_SEEN else now,
         last_seen=max(answered, "" if node is None else node.last_seen) or "never",
         last_answer=answered,
         version=version or NOT_KNOWN,
@@ -50,4 +58,5 @@ def site_now(place: Coordinator, site: RegisteredSite, node: control.Node | None
         invited=site.invited,
         revoked=site.revoked,
         reason=site.reason,
+        studies=tuple(study.name for study in studies if site.name in study.sites),
     )

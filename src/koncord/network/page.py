@@ -23,6 +23,7 @@ from koncord.network.overview import SiteNow, sites_of
 from koncord.network.places import Coordinator
 from koncord.network.runstate import FINISHED, RUNNING, WAITING, RunState, read_states
 from koncord.network.serving import is_running
+from koncord.network.studies import Study, read_studies
 from koncord.runs.folder import PAGE as REPORT
 
 TOKEN, COOKIE = "page.token", "koncord"
@@ -72,16 +73,17 @@ def make_app(place: Coordinator, token: str) -> FastAPI:
 
     @app.get("/")
     def overview() -> HTMLResponse:
-        return HTMLResponse(overview_page(place, sites_of(place), read_states(place.folder)))
+        studies = read_studies(place.folder)
+        return HTMLResponse(overview_page(place, sites_of(place), read_states(place.folder), studies))
 
     @app.get("/runs/{name}")
     def run(name: str) -> Response:
-        state = found(place, name)
+        state = run_named(place, name)
         return not_there() if state is None else HTMLResponse(run_page(state))
 
     @app.get("/runs/{name}/report")
     def report(name: str) -> Response:
-        state = found(place, name)
+        state = run_named(place, name)
         path = None if state is None or state.state != FINISHED else Path(state.out) / REPORT
         if path is None or not path.is_file():
             return not_there()
@@ -108,7 +110,7 @@ def is_token(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
 
 
-def found(place: Coordinator, name: str) -> RunState | None:
+def run_named(place: Coordinator, name: str) -> RunState | None:
     return next((state for state in read_states(place.folder) if state.run == name), None)
 
 
@@ -119,7 +121,7 @@ def not_there() -> Response:
 # --- pages ---
 
 
-def page(title: str, body: str) -> str:
+def html_document(title: str, body: str) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -128,8 +130,10 @@ def page(title: str, body: str) -> str:
     )
 
 
-def overview_page(place: Coordinator, sites: Sequence[SiteNow], runs: Sequence[RunState]) -> str:
-    """Sites, runs that go on, and runs that are over."""
+def overview_page(
+    place: Coordinator, sites: Sequence[SiteNow], runs: Sequence[RunState], studies: Sequence[Study] = ()
+) -> str:
+    """Sites, studies, runs that go on, and runs that are over."""
     going = [state for state in runs if state.state in (RUNNING, WAITING)]
     over = [state for state in runs if state.state not in (RUNNING, WAITING)]
     n_connected = sum(site.state == "connected" for site in sites)
@@ -141,10 +145,11 @@ def overview_page(place: Coordinator, sites: Sequence[SiteNow], runs: Sequence[R
         cards(going_card(state) for state in going) or '<p class="dim">none</p>',
         "<h2>Sites</h2>",
         cards(site_card(site) for site in sites) or '<p class="dim">none was invited</p>',
+        *(["<h2>Studies</h2>", cards(study_card(study, runs) for study in studies)] if studies else []),
         "<h2>Runs that are over</h2>",
         cards(over_card(state) for state in over) or '<p class="dim">none</p>',
     ]
-    return page(f"koncord: {place.address}", "".join(parts))
+    return html_document(f"koncord: {place.address}", "".join(parts))
 
 
 def cards(bodies: Iterable[str]) -> str:
@@ -159,7 +164,22 @@ def site_card(site: SiteNow) -> str:
         f'<span class="dim">koncord {escape(site.version)}; key made {escape(site.key_made or "nowhere")}</span>',
         f'<span class="dim">{escape(site.fingerprint)}</span>',
     ]
+    if site.studies:
+        lines.append(f'<span class="dim">studies: {escape(", ".join(site.studies))}</span>')
     return "<br>".join([*lines, *([f'<span class="dim">{escape(site.reason)}</span>'] if site.reason else [])])
+
+
+def study_card(study: Study, runs: Sequence[RunState]) -> str:
+    n_runs = sum(state.study == study.name for state in runs)
+    columns = study.method.get("columns")
+    lines = [
+        f"<b>{escape(study.name)}</b> {escape(str(study.method.get('purpose') or ''))}",
+        f"{escape(str(study.method['aggregator']))}: {escape(', '.join(study.sites))}",
+        f"columns: {escape('all' if columns is None else ', '.join(columns))}",
+        f'<span class="dim">identifier {escape(study.identifier)}; {n_runs} runs; asked by '
+        f"{escape(str(study.method['by']))}</span>",
+    ]
+    return "<br>".join(lines)
 
 
 def going_card(state: RunState) -> str:
@@ -198,6 +218,7 @@ def run_page(state: RunState) -> str:
         for each in state.exchanges
     )
     facts = {
+        "study": state.study,
         "identifier": state.identifier,
         "asked by": state.asked_by,
         "purpose": state.purpose,
@@ -213,7 +234,7 @@ def run_page(state: RunState) -> str:
     shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
     head = "<tr><th>exchange<th>asked<th>answered<th>missing<th>seconds<th>bytes</tr>"
     report = f'<p><a href="/runs/{escape(state.run)}/report">the report</a></p>' if state.state == FINISHED else ""
-    return page(
+    return html_document(
         f"run {state.run}",
         f'<p><a href="/">all</a></p><h1>{escape(state.run)} <span class="{escape(state.state)}">{escape(state.state)}'
         f'</span></h1>{report}<div class="scroll"><table>{shown}</table></div><h2>Exchanges</h2>'

@@ -4,18 +4,19 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
-from koncord._files import write_atomic
+from koncord._files import locked, write_atomic
 from koncord.errors import KoncordError
 
 COORDINATOR_FORMAT, SITE_FORMAT, INVITE_FORMAT = "koncord-coordinator", "koncord-invited-site", "koncord-invite"
 REQUEST_FORMAT = "koncord-request"
-VERSION = 1
+PLACES_VERSION = 1
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 LOWEST_PORT, HIGHEST_PORT = 1, 65535
@@ -99,6 +100,10 @@ class Coordinator:
     def write_site(self, site: "RegisteredSite") -> None:
         site.save(self.folder / "sites" / f"{site.name}.json")
 
+    def changing_sites(self) -> AbstractContextManager[None]:
+        """Within the block nobody else changes what is kept of sites that were invited."""
+        return locked(self.folder / "sites.lock")
+
     def note_seen(self, versions: Mapping[str, str]) -> None:
         """Keep that some sites have just answered, with the version of koncord each says it has."""
         folder = self.folder / "seen"
@@ -130,7 +135,7 @@ class Coordinator:
             write_authority(self.folder, self.hosts)
         settings = {
             "format": COORDINATOR_FORMAT,
-            "version": VERSION,
+            "version": PLACES_VERSION,
             **{name: value for name, value in asdict(self).items() if name != "folder"},
         }
         write_atomic(self.folder / "settings.json", json.dumps(settings, indent=1).encode(), private=True)
@@ -153,13 +158,12 @@ class RegisteredSite:
     """What a coordinator keeps of a site that it invited."""
 
     name: str
-    node: int | None  # Flower's number; None without a key
+    node: int | None  # Flower's number, another one after every start of koncord serve; None without a key
     public: str = ""  # the public half of its key, OpenSSH; empty without TLS
     has_own_key: bool = False  # made at the site, so that nobody else has seen it
     invited: str = ""  # ISO 8601, UTC
     revoked: str | None = None  # when, ISO 8601, UTC
     reason: str = ""  # why it was revoked
-    is_unregistered: bool = False  # at Flower, too
 
     @property
     def fingerprint(self) -> str:
@@ -168,14 +172,14 @@ class RegisteredSite:
         return fingerprint(self.public.encode()) if self.public else ""
 
     def save(self, path: Path) -> None:
-        content = {"format": SITE_FORMAT, "version": VERSION, **asdict(self)}
+        content = {"format": SITE_FORMAT, "version": PLACES_VERSION, **asdict(self)}
         content["site"] = content.pop("name")
         write_atomic(path, json.dumps(content, indent=1).encode(), private=True, durable=True)
 
     @classmethod
     def load(cls, path: Path) -> Self:
         content = read_json(path, SITE_FORMAT, "the entry of an invited site")
-        kept = ("node", "public", "has_own_key", "invited", "revoked", "reason", "is_unregistered")
+        kept = ("node", "public", "has_own_key", "invited", "revoked", "reason")
         return cls(name=content["site"], **{name: content[name] for name in kept if name in content})
 
 
@@ -196,7 +200,7 @@ class Request:
 
     @property
     def signed_content(self) -> bytes:
-        return json.dumps([REQUEST_FORMAT, VERSION, self.site, self.public, self.version]).encode()
+        return json.dumps([REQUEST_FORMAT, PLACES_VERSION, self.site, self.public, self.version]).encode()
 
     @classmethod
     def made(cls, site: str, private: bytes, version: str) -> Self:
@@ -210,7 +214,7 @@ class Request:
     def save(self, path: Path) -> None:
         content = {
             "format": REQUEST_FORMAT,
-            "version": VERSION,
+            "version": PLACES_VERSION,
             "site": self.site,
             "public": self.public,
             "fingerprint": self.fingerprint,
@@ -251,7 +255,7 @@ class Invitation:
     is_insecure: bool = False
 
     def save(self, path: Path) -> None:
-        content = {"format": INVITE_FORMAT, "version": VERSION, **asdict(self)}
+        content = {"format": INVITE_FORMAT, "version": PLACES_VERSION, **asdict(self)}
         write_atomic(path, json.dumps(content, indent=1).encode(), private=True)
 
     @property
@@ -304,8 +308,10 @@ def read_json(path: Path, format_: str, what: str) -> dict[str, Any]:
         raise KoncordError(f"'{path}' is not {what}.") from error
     if not isinstance(content, dict) or content.get("format") != format_:
         raise KoncordError(f"'{path}' is not {what}.")
-    if content.get("version") != VERSION:
-        raise KoncordError(f"'{path}' has version {content.get('version')}; this koncord reads version {VERSION}.")
+    if content.get("version") != PLACES_VERSION:
+        raise KoncordError(
+            f"'{path}' has version {content.get('version')}; this koncord reads version {PLACES_VERSION}."
+        )
     return content
 
 

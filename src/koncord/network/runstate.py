@@ -12,10 +12,10 @@ from typing import Any
 
 from koncord._files import write_atomic
 from koncord.errors import KoncordError
-from koncord.network.places import VERSION, now, read_json
+from koncord.network.places import PLACES_VERSION, now, read_json
 from koncord.network.processes import start_time
 
-FORMAT = "koncord-run"
+RUN_STATE_FORMAT = "koncord-run"
 RUNNING, WAITING, FINISHED, STOPPED = "running", "waiting", "finished", "stopped"
 
 
@@ -31,6 +31,7 @@ class RunState:
     out: str  # folder of the result
     sites: tuple[str, ...]
     started: str  # ISO 8601, UTC
+    study: str = ""  # that it belongs to
     state: str = RUNNING
     updated: str = ""
     asked: tuple[str, ...] = ()  # messages of the exchange that goes on
@@ -71,12 +72,12 @@ def run_file(folder: Path, run: str) -> Path:
 def write_state(folder: Path, state: RunState) -> None:
     """Write the state of a run into the folder of its coordinator."""
     (folder / "runs").mkdir(exist_ok=True)
-    content = {"format": FORMAT, "version": VERSION, **asdict(replace(state, updated=now()))}
+    content = {"format": RUN_STATE_FORMAT, "version": PLACES_VERSION, **asdict(replace(state, updated=now()))}
     write_atomic(run_file(folder, state.run), json.dumps(content).encode(), private=True)
 
 
 def read_state(path: Path) -> RunState:
-    content = read_json(path, FORMAT, "the state of a run")
+    content = read_json(path, RUN_STATE_FORMAT, "the state of a run")
     try:
         made = {name: value for name, value in content.items() if name not in ("format", "version")}
         lists = ("sites", "asked", "awaited", "exchanges", "missing")

@@ -17,7 +17,7 @@ from koncord.errors import KoncordError
 from koncord.network.certificates import announced, write_authority
 from koncord.network.flower import control
 from koncord.network.flower.programs import environment, superlink_command, write_connection
-from koncord.network.places import Coordinator, RegisteredSite
+from koncord.network.places import Coordinator
 from koncord.network.processes import Program, say, wait_until
 from koncord.network.proxy import ANNOUNCED_AT, nginx, write_config
 
@@ -86,11 +86,10 @@ def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator
             host=place.flower_host,
             port=place.internal_port,
             certificates=None if place.is_insecure else place.internal,
-            database=place.folder / "superlink.db",
         )
         programs.append(Program("Flower", command, log=place.logs / "flower.log", environment=variables))
         wait_for(programs[-1], place.internal_port, authority, place.flower_host)
-        unregister_revoked(place)
+        register_sites(place)
         if proxy is not None:
             programs.append(Program(NGINX, proxy, log=place.logs / "nginx.log", environment=variables))
             wait_for(programs[-1], place.port, place.authority, own)
@@ -137,18 +136,12 @@ def is_running(place: Coordinator) -> bool:
     return is_ready(place.internal_port, place.internal_authority, place.flower_host)
 
 
-def unregister_revoked(place: Coordinator) -> None:
-    """Take the keys that were revoked while Flower was not running from it."""
-    for site in place.registered():
-        if site.revoked is not None and site.node is not None and not site.is_unregistered:
-            take_key(place, site)
-
-
-def take_key(place: Coordinator, site: RegisteredSite) -> None:
-    """Take the key of a revoked site from Flower, and note that it was done."""
-    assert site.node is not None
-    control.unregister(place, site.node)
-    place.write_site(replace(site, is_unregistered=True))
+def register_sites(place: Coordinator) -> None:
+    """Give Flower, which knows nobody at its start, the key of every site that was invited and not revoked."""
+    with place.changing_sites():
+        for site in place.registered():
+            if site.public and site.revoked is None:
+                place.write_site(replace(site, node=control.register(place, site.name, site.public)))
 
 
 def is_ready(port: int, authority: Path | None, host: str) -> bool:
@@ -205,11 +198,3 @@ def learned_authority(address: str, trusted: Path) -> bytes | None:
         except (OSError, HTTPException):
             return None
     return announced(content, trusted) if response.status == HTTPStatus.OK else None
-
-
-def free_port() -> int:
-    """A port of this machine that nobody uses now."""
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        port: int = tried.getsockname()[1]
-        return port

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
@@ -38,7 +38,7 @@ from koncord.protocol import setup
 from koncord.protocol.chain import receipt_for
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.protocol.wire import unpack, wire_name
-from koncord.runs.assignments import as_csv, assign
+from koncord.runs.assignments import as_csv, assign_scaled
 from koncord.session.checkpoint import SiteMemory
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
@@ -71,6 +71,7 @@ class SiteFolder:
     name: str
     columns: tuple[str, ...]
     digest: str  # of the table
+    levels: Mapping[str, tuple[str, ...]]  # of the columns that are categories
     ledgers: str  # folder of the ledger
     policy: SitePolicy
     terms: Terms = field(default_factory=Terms)
@@ -107,6 +108,7 @@ class SiteFolder:
         columns: tuple[str, ...],
         policy: SitePolicy,
         *,
+        levels: Mapping[str, tuple[str, ...]] | None = None,
         ledgers: Path | None = None,
         terms: Terms | None = None,
         may_weaken: bool = True,
@@ -122,7 +124,8 @@ class SiteFolder:
             folder=folder.resolve(),
             name=invitation.site,
             columns=columns,
-            digest=table_digest(X, columns),
+            digest=table_digest(X, columns, levels or {}),
+            levels=dict(levels or {}),
             ledgers=str((ledgers or folder).resolve()),
             policy=replace(policy, methods=methods),  # by name: what is usual may change with koncord
             terms=terms or Terms(),
@@ -170,7 +173,7 @@ class SiteFolder:
         if kept is None or not kept.is_answered:
             return len(X), Change()
         self._check_columns(kept)
-        version, change = next_version(kept.now(), X, self.policy.min_report)
+        version, change = next_version(kept.now(self.policy.min_report), X, self.policy.min_report)
         return len(version.X), change
 
     def keep_version(self, X: FloatArray) -> None:
@@ -182,7 +185,7 @@ class SiteFolder:
             keep_version(self.folder, first_version(X, least), self.columns, is_answered=False)
             return
         self._check_columns(kept)
-        version, change = next_version(kept.now(), X, least)
+        version, change = next_version(kept.now(least), X, least)
         if change.n_added > change.n_waiting or change.n_removed > change.n_stale:
             keep_version(self.folder, version, self.columns, is_answered=True)
 
@@ -203,6 +206,7 @@ class SiteFolder:
             name=content["name"],
             columns=tuple(content["columns"]),
             digest=content["digest"],
+            levels={name: tuple(own) for name, own in content.get("levels", {}).items()},
             ledgers=content["ledgers"],
             policy=SitePolicy(
                 min_report=content["min_report"],
@@ -225,6 +229,7 @@ class SiteFolder:
             "name": self.name,
             "columns": self.columns,
             "digest": self.digest,
+            "levels": dict(self.levels),
             "ledgers": self.ledgers,
             "privacy": budget,
             **limits,
@@ -261,8 +266,8 @@ def note_public(path: Path, private: str) -> None:
         write_atomic(path, "\n".join([*known, public, ""]).encode())
 
 
-def table_digest(X: FloatArray, columns: tuple[str, ...]) -> str:
-    whole = hashlib.sha256(json.dumps([columns, X.shape]).encode())
+def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]] | None = None) -> str:
+    whole = hashlib.sha256(json.dumps([columns, X.shape, *([dict(levels)] if levels else [])]).encode())
     whole.update(np.ascontiguousarray(X, dtype="<f8").tobytes())
     return whole.hexdigest()
 
@@ -317,7 +322,8 @@ def weakened_terms(old: Terms, new: Terms) -> Iterator[str]:
         yield "its owner would no longer be asked (--ask)"
     if old.holds and not new.holds:
         yield "replies would no longer wait to be released (--hold-results)"
-    if old.rules is not None and new.rules != old.rules and not new.asks:
+    was, would_be = (old.rules, dict(old.studies)), (new.rules, dict(new.studies))
+    if was != (None, {}) and would_be != was and not new.asks:
         yield "the rules of its policy would be others (--policy)"
 
 
@@ -379,6 +385,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
                 aggregator=aggregator,
                 policy=place.policy,
                 ledger=ledger,
+                levels=place.levels,
                 partition=None if kept is None else kept.partition(place.policy.min_report),
             )
             table = place.digest if kept is None else kept.digest
@@ -549,18 +556,20 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         raise KoncordError(f"Site {site.name!r} has no scale to label its rows on.")
     attribute, _ = unpack(last, (setup.Attribute,))
     k = len(attribute.centers)
+    plan = site.prepared.plan()
     model = GlobalModel(
         centers=attribute.centers,
         weights=np.full(k, 1 / k),
-        columns=site.prepared.columns,
-        means=site.prepared.means,
-        scales=site.prepared.scales,
+        columns=plan.features,
+        means=plan.feature_means,
+        scales=plan.feature_scales,
+        plan=plan,
         sites=(site.name,),
-        local_counts=(0 if site.estimate is None else site.estimate.n_components,),
+        local_counts=() if site.estimate is None else (site.estimate.n_components,),
         gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )
-    found = assign(model, site.table[:, setup.order_of(site.columns, site.prepared.columns)])
+    found = assign_scaled(model, plan.apply(site.table, site.columns, site.levels, centers=model.centers))
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")

@@ -10,7 +10,7 @@ from koncord.network.flower.link import FlowerLink
 from koncord.network.places import Coordinator
 from koncord.network.processes import say
 from koncord.network.runstate import RUNNING, WAITING, RunState, write_state
-from koncord.session.rounds import Asked
+from koncord.session.rounds import RoundRequest
 
 
 class Watched(FlowerLink):
@@ -27,11 +27,11 @@ class Watched(FlowerLink):
     """
 
     def __init__(self, place: Coordinator, state: RunState, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, coordinator=place, **options)
         self.place, self.state = place, state
         self._waited_for: Mapping[str, str] = {}
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         began = perf_counter()
         n_before, sent_before = len(self.absences), len(self.departures)
         kinds = tuple(dict.fromkeys(type(message).__name__ for each in asked for message in each.down.values()))

@@ -1,30 +1,50 @@
 """The privacy budget of a site and what was spent of it: the only place that knows OpenDP.
 
 A release adds Gaussian noise to whole numbers. OpenDP draws it, from the generator of the operating system, and its
-privacy maps say what it costs in zero-concentrated differential privacy (rho, Bun and Steinke, 2016). The costs of
-releases that were chosen one after the other add up, and OpenDP turns their sum into (epsilon, delta).
+privacy maps say what it costs in zero-concentrated differential privacy (rho, Bun and Steinke, 2016). All releases are
+Gaussian, so their costs add up also where each was chosen after those before it were seen, and the sum is turned into
+(epsilon, delta) exactly (Balle and Wang, 2018; Dong, Roth and Su, 2022): with 6 to 9 % less noise than by way of rho
+alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import sqrt
+from math import exp, sqrt
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 
 from koncord._extras import require
 from koncord._validation import check_count, check_number
 from koncord.errors import BudgetSpent
 from koncord.types import IntArray
 
-# Kinds of releases, and how the budget is shared: a release of each kind costs in these proportions.
-MOMENTS, CELLS, ROUND, HOLDINGS = "moments", "cells", "round", "holdings"
-SHARES = {MOMENTS: 3.0, CELLS: 5.0, ROUND: 4.0, HOLDINGS: 1.0}
-# Releases in which a site looks for the cells that describe its rows.
-N_PASSES = 3
+# Kinds of releases.
+MOMENTS, CELLS, LAST_CELLS, ROUND, HOLDINGS = KINDS = ("moments", "cells", "last cells", "round", "holdings")
 # Taken off what may be spent, so that no sum of rounded numbers exceeds it.
-ROUNDING = 1e-9
+COST_ROUNDING = 1e-9
+# Whole numbers that noise is added to are so many times what they stand for, or more.
+STEPS = 1 << 16
+# Share of epsilon and of delta that is not spent. Noise is the discrete Gaussian, the formula is that of the continuous
+# one rounded to whole numbers. With standard deviations of at least a tenth of `STEPS` the logarithms of their
+# probabilities differ by less than 1e-8 for each number of a release, on average over what is drawn.
+DISCRETE = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a budget is divided over the releases of a run."""
+
+    shares: Mapping[str, float]  # by kind: what one release costs, in proportion
+    times: Mapping[str, int]  # by kind: how many there are; none of a kind that is not named
+
+    def cost_shares(self) -> dict[str, float]:
+        """The share of the whole that one release of each kind costs."""
+        whole = sum(self.shares[kind] * n for kind, n in self.times.items())
+        return {kind: self.shares[kind] / whole for kind, n in self.times.items() if n}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +88,16 @@ class Budget:
 class Accountant:
     """Divides a budget over the releases of one run, draws their noise, and refuses when they are used up."""
 
-    def __init__(self, budget: Budget, *, n_rounds: int) -> None:
+    def __init__(self, budget: Budget, plan: Plan) -> None:
         self.budget = budget
-        self.n_allowed = {MOMENTS: 1, CELLS: N_PASSES, ROUND: n_rounds, HOLDINGS: 1}
-        whole = sum(SHARES[kind] * n for kind, n in self.n_allowed.items())
-        total = rho_of(budget.epsilon, budget.delta) * (1 - ROUNDING)
-        self.rhos = {kind: total * share / whole for kind, share in SHARES.items()}
-        self.n_used = dict.fromkeys(SHARES, 0)
+        self.n_allowed = {kind: plan.times.get(kind, 0) for kind in KINDS}
+        total = rho_of(budget.epsilon, budget.delta)
+        self.rhos = {kind: total * share for kind, share in plan.cost_shares().items()}
+        self.n_used = dict.fromkeys(KINDS, 0)
 
     def scale(self, kind: str, sensitivity: float) -> float:
         """Standard deviation of the noise of a release of this kind."""
-        return sensitivity / sqrt(2 * self.rhos[kind]) * (1 + ROUNDING)
+        return sensitivity / sqrt(2 * self.rhos[kind]) * (1 + COST_ROUNDING)
 
     def release(self, kind: str, values: IntArray, sensitivity: float) -> IntArray:
         """`values` with noise, where a row adds a vector no longer than `sensitivity` to them."""
@@ -88,7 +107,8 @@ class Accountant:
                 f"left for another release of {kind}: {self.n_allowed[kind]} were agreed."
             )
         measurement = gaussian(self.scale(kind, sensitivity))
-        assert measurement.map(sensitivity) <= self.rhos[kind]
+        if measurement.map(sensitivity) > self.rhos[kind]:
+            raise BudgetSpent(f"a release of {kind} would cost more than its share of the budget.")
         self.n_used[kind] += 1
         noisy: IntArray = np.array(measurement(values.tolist()), dtype=np.int64)
         return noisy
@@ -100,16 +120,23 @@ class Accountant:
         return epsilon_of(spent, self.budget.delta)
 
 
+def delta_of(epsilon: float, mu: float) -> float:
+    """Delta of Gaussian noise whose standard deviation is the sensitivity over `mu`, at `epsilon` (Balle and Wang)."""
+    return float(ndtr(mu / 2 - epsilon / mu) - exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
+
+
 @lru_cache
 def rho_of(epsilon: float, delta: float) -> float:
     """The largest cost that still keeps the promise."""
-    dp = opendp()
-
-    def converted(scale: float) -> Any:
-        return dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(gaussian(scale)), delta=delta)
-
-    scale = dp.binary_search_param(converted, d_in=1.0, d_out=(float(epsilon), float(delta)))
-    return float(gaussian(scale).map(1.0))
+    epsilon, delta = epsilon * (1 - DISCRETE), delta * (1 - DISCRETE)
+    most = 1.0
+    while delta_of(epsilon, most) < delta:
+        most *= 2
+    least = most
+    while delta_of(epsilon, least) > delta:
+        least /= 2
+    mu = brentq(lambda mu: delta_of(epsilon, mu) - delta, least, most, xtol=1e-15, rtol=1e-12)
+    return float(mu**2 / 2 * (1 - COST_ROUNDING))
 
 
 def epsilon_of_runs(epsilons: Sequence[float], delta: float) -> float:
@@ -124,11 +151,14 @@ def epsilon_of(rhos: Sequence[float], delta: float) -> float:
     """Epsilon of releases with these costs, each chosen after those before it were seen."""
     if not rhos:
         return 0.0
-    dp = opendp()
-    composed = dp.c.make_adaptive_composition(
-        *vectors(), output_measure=dp.zero_concentrated_divergence(), d_in=1.0, d_mids=list(rhos)
-    )
-    return float(dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(composed), delta=delta).map(1.0)[0])
+    mu, delta = sqrt(2 * sum(rhos)), delta * (1 - DISCRETE)
+    if delta_of(0.0, mu) <= delta:
+        return 0.0
+    most = 1.0
+    while delta_of(most, mu) > delta:
+        most *= 2
+    epsilon = brentq(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, most, xtol=1e-13, rtol=1e-12)
+    return float(epsilon / (1 - DISCRETE))
 
 
 @lru_cache

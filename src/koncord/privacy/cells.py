@@ -1,16 +1,16 @@
-"""Cells of a private site's rows, found through noise: k-means from points drawn around the noisy mean.
+"""Cells of rows, found through noise: k-means from points drawn around the noisy mean.
 
-Every pass is one release. There are no more cells than stand out from the noise, and often more than clusters: the
-server merges what belongs together, of one site or of many.
+Every pass is one release, of one site or of all of them together. There are no more cells than stand out from the
+noise, and often more than clusters: the server merges what belongs together.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from koncord.privacy.budget import N_PASSES
 from koncord.privacy.mechanism import Ball, Mechanism, NoisySums
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -18,7 +18,7 @@ from koncord.types import BoolArray, FloatArray, IntArray
 NO_CELL = 2.0
 # Noise may move the mean of a cell by this share of the root mean squared distance of all rows to their mean.
 MOST_MOVED = 0.5
-# Radius of the ball that rows are clipped to, over their root mean squared distance to the mean, as noise told it.
+# Radius of the ball that rows are clipped to, over their root mean squared distance to the mean, as noisy sums give it.
 REACH = 2.0
 
 
@@ -34,22 +34,47 @@ class Cells:
         return len(self.counts)
 
 
-def find_cells(mechanism: Mechanism, ball: Ball, k: int, min_report: int, rng: np.random.Generator) -> Cells:
-    """At most k cells: those whose noisy count stands out and is at least `min_report`."""
-    d = len(ball.center)
-    centers = ball.center + rng.standard_normal((k, d)) * (ball.radius / REACH / sqrt(d))
-    for _ in range(N_PASSES - 1):
-        centers = moved(centers, mechanism.cells(centers, ball), ball, rng)
-    found = mechanism.cells(centers, ball)
-    return taken(cells_of(found, ball), is_cell(found, ball, min_report))
+def find_cells(
+    mechanism: Mechanism, ball: Ball, k: int, n_passes: int, min_report: int, rng: np.random.Generator
+) -> Cells:
+    """At most k cells of the rows of one site, each of at least `min_report` by its noisy count."""
+    deviations = np.full(len(ball.center), ball.radius / REACH / sqrt(len(ball.center)))
+    looking = look_for_cells(first_centers(ball, k, deviations, rng), ball, n_passes, min_report, rng)
+    centers = next(looking)
+    while True:
+        try:
+            centers = looking.send(mechanism.cells(centers, ball))
+        except StopIteration as finished:
+            found: Cells = finished.value
+            return found
 
 
-def moved(centers: FloatArray, found: NoisySums, ball: Ball, rng: np.random.Generator) -> FloatArray:
+def first_centers(ball: Ball, k: int, deviations: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Points drawn around the center of the ball, with these deviations (n_features,) of the columns."""
+    centers: FloatArray = ball.center + rng.standard_normal((k, len(deviations))) * deviations
+    return centers
+
+
+def look_for_cells(
+    centers: FloatArray, ball: Ball, n_passes: int, min_report: int, rng: np.random.Generator
+) -> Generator[FloatArray, NoisySums, Cells]:
+    """Yields the centers of each pass, receives the noisy sums of the rows by nearest center; returns the cells.
+
+    They are those of the last pass whose noisy count stands out and is at least `min_report`.
+    """
+    for _ in range(n_passes - 1):
+        found = yield centers
+        centers = moved_cells(centers, found, ball, rng)
+    found = yield centers
+    return some_noisy_cells(cells_of(found, ball), is_cell(found, ball, min_report))
+
+
+def moved_cells(centers: FloatArray, found: NoisySums, ball: Ball, rng: np.random.Generator) -> FloatArray:
     """Means of the cells that stand out from noise; the other centers go beside these, to where most scatter is."""
     large = is_cell(found, ball, 1)
     if not large.any():
         return centers
-    cells = taken(cells_of(found, ball), large)
+    cells = some_noisy_cells(cells_of(found, ball), large)
     n_others = int((~large).sum())
     shares = cells.scatters / cells.scatters.sum() if cells.scatters.any() else cells.counts / cells.counts.sum()
     beside = rng.choice(len(cells), n_others, p=shares)
@@ -69,21 +94,21 @@ def is_cell(found: NoisySums, ball: Ball, min_report: int) -> BoolArray:
 def cells_of(found: NoisySums, ball: Ball) -> Cells:
     """Counts, means and scatters from noisy sums; those of cells that are hardly there mean little."""
     counts = np.maximum(found.counts, 1.0)
-    gaps = within(found.sums / counts[:, None], ball.radius)
+    gaps = inside_ball(found.sums / counts[:, None], ball.radius)
     # About the noisy mean, which noise has moved away from the rows: once for that, once because it lengthens the sum.
     moved_by = found.sums.shape[1] * found.sum_noise**2 / counts
     scatters = np.maximum(found.squares[:, 0] - counts * np.vecdot(gaps, gaps) + 2 * moved_by, 0.0)
     return Cells(counts=np.rint(counts).astype(np.int64), means=ball.center + gaps, scatters=scatters)
 
 
-def within(gaps: FloatArray, radius: float) -> FloatArray:
+def inside_ball(gaps: FloatArray, radius: float) -> FloatArray:
     """Vectors shortened to `radius`: no mean of rows of a ball lies outside it."""
     lengths = np.sqrt(np.vecdot(gaps, gaps))
     shortened: FloatArray = gaps * (radius / np.maximum(lengths, radius))[..., None]
     return shortened
 
 
-def taken(cells: Cells, at: BoolArray) -> Cells:
+def some_noisy_cells(cells: Cells, at: BoolArray) -> Cells:
     return Cells(counts=cells.counts[at], means=cells.means[at], scatters=cells.scatters[at])
 
 
@@ -91,7 +116,7 @@ def scaled_down(cells: Cells, most: int) -> Cells:
     """Cells that stand for no more rows than there are."""
     counts = at_most(cells.counts, most)
     scatters = cells.scatters * counts / np.maximum(cells.counts, 1)
-    return taken(Cells(counts=counts, means=cells.means, scatters=scatters), counts > 0)
+    return some_noisy_cells(Cells(counts=counts, means=cells.means, scatters=scatters), counts > 0)
 
 
 def at_most(counts: Any, most: int) -> IntArray:

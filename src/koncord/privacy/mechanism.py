@@ -10,11 +10,10 @@ from math import sqrt
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
-from koncord.privacy.budget import CELLS, HOLDINGS, MOMENTS, Accountant
+from koncord.privacy.budget import CELLS, HOLDINGS, MOMENTS, STEPS, Accountant
 from koncord.types import FloatArray, IntArray
 
-# The radius of a ball in whole numbers: what a row loses by rounding is far below any noise.
-STEPS = 1 << 16
+# The radius of a ball in whole numbers is `STEPS`: what a row loses by rounding is far below any noise.
 # A squared length, at most one in radii, is divided by this beside the vector: it is one number against many.
 SQUARES = 2
 # Rows, and centers that they are compared with, count as lying no farther than this in any column, in radii.
@@ -25,7 +24,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ball:
-    """Where rows are clipped to: agreed beforehand, or told by noisy sums."""
+    """Where rows are clipped to: agreed beforehand, or found from noisy sums."""
 
     center: FloatArray  # (n_features,)
     radius: float
@@ -78,7 +77,9 @@ class Mechanism:
     def holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
         """How many rows are nearest to each of the centers."""
         labels = nearest_whole(whole(self._rows, ball), whole(centers, ball))
-        return self.accountant.release(HOLDINGS, np.bincount(labels, minlength=len(centers)), 1.0)
+        noisy = self.accountant.release(HOLDINGS, STEPS * np.bincount(labels, minlength=len(centers)), float(STEPS))
+        counts: IntArray = np.rint(noisy / STEPS).astype(np.int64)
+        return counts
 
     def _release(self, kind: str, rows: IntArray, squares: IntArray, labels: IntArray, k: int, ball: Ball) -> NoisySums:
         d = rows.shape[1]
@@ -145,3 +146,8 @@ def sensitivity_of(n_features: int) -> float:
     """Length of the longest vector that one row adds: the roots of its three parts are at most these."""
     longest = count_weight(n_features) ** 2 + STEPS**2 + (STEPS // SQUARES) ** 2
     return float(np.nextafter(sqrt(longest), np.inf))
+
+
+def sum_noise(rho: float, n_features: int) -> float:
+    """Standard deviation of the noise of each number of a sum in a release of this cost, in radii."""
+    return sensitivity_of(n_features) / sqrt(2 * rho) / STEPS

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from koncord.errors import KoncordError, MessageError
-from koncord.protocol.ledger import End, Entry, as_text, end_of, head_file
+from koncord.protocol.ledger import End, Entry, end_of, entry_line, head_file
 
 # Whether one of the site's keys signed some bytes: bytes and signature.
 Verify = Callable[[bytes, bytes], bool]
@@ -160,11 +160,13 @@ def chain_problems(lines: Sequence[bytes], entries: Sequence[Entry | None], firs
             expected = hashlib.sha256(line).hexdigest()
             continue
         if entry.line > number:
-            problems.append(f"{span(number, entry.line - 1)} missing")
+            problems.append(f"{lines_span(number, entry.line - 1)} missing")
         elif entry.line < number:
             problems.append(f"line {entry.line} stands where line {number} should: lines were put in or moved")
         elif entry.previous != expected:
-            where = f"line {number - 1} was" if number - 1 > first or not first else f"{span(1, first, past=True)}"
+            where = (
+                f"line {number - 1} was" if number - 1 > first or not first else f"{lines_span(1, first, past=True)}"
+            )
             problems.append(f"{where} changed: the line after it names another" if number > 1 else "line 1 was changed")
         elif torn is not None:
             notes.append(f"line {torn} was cut short: its message did not leave")
@@ -175,7 +177,7 @@ def chain_problems(lines: Sequence[bytes], entries: Sequence[Entry | None], firs
     return problems, notes
 
 
-def span(first: int, last: int, *, past: bool = False) -> str:
+def lines_span(first: int, last: int, *, past: bool = False) -> str:
     one, many = ("was", "were") if past else ("is", "are")
     return f"line {first} {one}" if first == last else f"lines {first} to {last} {many}"
 
@@ -189,7 +191,7 @@ def signature_problems(chained: Sequence[Entry], verify: Verify) -> list[str]:
                 problems.append(f"line {entry.line} is not signed, though lines before it are")
             continue
         must_be = True
-        if not fits(verify, as_text(replace(entry, signature=None)).encode(), entry.signature):
+        if not fits(verify, entry_line(replace(entry, signature=None)).encode(), entry.signature):
             problems.append(f"line {entry.line} was changed: the site's key did not sign it as it is")
     return problems
 
@@ -227,7 +229,7 @@ def receipt_problems(
 
 def end_problems(end: End, known: dict[int | None, str], n_lines: int, whose: str) -> list[str]:
     if end.line > n_lines:
-        return [f"{span(n_lines + 1, end.line)} missing: {whose} names line {end.line} as the last"]
+        return [f"{lines_span(n_lines + 1, end.line)} missing: {whose} names line {end.line} as the last"]
     if known.get(end.line) != end.sha256:
         return [f"line {end.line} was changed: {whose} names another"]
     return []

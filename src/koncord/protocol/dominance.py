@@ -3,7 +3,7 @@
 Two rules of statistical disclosure control (Hundepool et al., "Statistical Disclosure Control", 2012, chapter 4). The
 *dominance rule*, once for a table: a row that makes up more than p = 10 % of the squared spread of a column is moved
 towards the median until it does not (top and bottom coding). The *p % rule*, for every group of rows that sums are sent
-of: whoever knows the count, the sum and the sum of squares must not know the largest deviation to within p %. So that
+of: who knows the count, the sum and the sum of squares must not know the largest deviation to within p %. So that
 one far row does not keep its neighbors from being described, rows that break this rule among their neighbors are moved
 in the same manner, once.
 """

@@ -120,9 +120,9 @@ class Ledger:
                 self._append(b"\n")
             end = end_of(self.path)
             chained = replace(entry, line=end.line + 1, previous=end.sha256)
-            line = as_text(chained)
+            line = entry_line(chained)
             if self.sign is not None:
-                line = as_text(replace(chained, signature=b64encode(self.sign(line.encode())).decode()))
+                line = entry_line(replace(chained, signature=b64encode(self.sign(line.encode())).decode()))
             self._append(f"{line}\n".encode())
             self._write_head(End(line=end.line + 1, sha256=hashlib.sha256(line.encode()).hexdigest()))
 
@@ -176,7 +176,7 @@ def line_number(line: bytes) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def as_text(entry: Entry) -> str:
+def entry_line(entry: Entry) -> str:
     """The line of an entry; what is signed is the line without a signature."""
     return json.dumps({name: value for name, value in asdict(entry).items() if value is not None}, ensure_ascii=False)
 

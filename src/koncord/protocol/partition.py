@@ -9,6 +9,10 @@ stands for fewer rows than the floor. (How the rows fall into cells depends on t
 A cell also keeps the p % rule (`koncord.protocol.dominance`): rows that would make a dominated cell stay where they
 are. And of a column with two values a cell sends how many rows have the rarer one in multiples of three, as in
 controlled rounding: the cells that a cell is divided into send what it sent, divided among them.
+
+Dominance is judged where sums are taken: of a column that is logged, on the logarithms. The first question for sums
+says how columns are shaped (logarithm, fence), and the rows stay so for good: sums of values and sums of values behind
+another fence would differ by what lies between, which may be one row.
 """
 
 from collections.abc import Callable
@@ -17,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
+from koncord.prepare.plan import Plan
 from koncord.protocol.dominance import coded, is_dominated, safe_cuts
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -28,7 +33,7 @@ LEVELS = 0.33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
+class JointCells:
     """A partition of rows, and what is sent of their two-valued columns."""
 
     of_row: IntArray  # (n_rows,) the cell of each row, numbered from 0
@@ -43,10 +48,12 @@ class Rows:
     """The rows of a site as its answers see them: no row dominates a column."""
 
     X: FloatArray  # (n_rows, n_features)
+    raw: FloatArray  # (n_rows, n_features) as they came, NaN where a value is missing
     is_shared: BoolArray  # (n_features,) columns whose values many rows share, which tell of no single row
     two_valued: IntArray  # columns with two values
     has_rarer: BoolArray  # (n_rows, n_two_valued)
     values: FloatArray  # (2, n_two_valued) the more frequent value and the rarer one
+    gaps: BoolArray  # (n_rows, n_features) values that are missing; in X the median of their column stands there
     scales: FloatArray  # (n_features,) standard deviation of each column; 1 of one that is constant
 
     def is_dominated(self, rows: IntArray) -> bool:
@@ -60,12 +67,56 @@ class Rows:
 def rows_of(X: FloatArray, least: int) -> Rows:
     """Rows of a table (n, n_features) as answers see them; `least` is the floor."""
     pairs = pairs_of(X)
-    return coded_rows(X, moved_of(X, least, pairs), pairs)
+    magnitudes = is_magnitude(X, pairs)
+    return coded_rows(X, moved_of(X, least, pairs, magnitudes=magnitudes), pairs, magnitudes)
 
 
-def moved_of(X: FloatArray, least: int, pairs: FloatArray) -> FloatArray:
-    """X with the rows moved that dominate a column."""
-    return coded(X, least, has_pair=~np.isnan(pairs[0]), is_magnitude=is_magnitude(X, pairs))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaping:
+    """How some columns of a table are shaped before they are summed: logarithm and fence of a plan."""
+
+    plan: Plan
+    at: IntArray  # places of the columns of the plan
+
+    def shaped(self, X: FloatArray) -> FloatArray:
+        """The table (n, n_features) behind logarithm and fence."""
+        return self._with(X, self.plan.shaped(X[:, self.at]))
+
+    def unshaped(self, X: FloatArray) -> FloatArray:
+        """A shaped table in its own units."""
+        return self._with(X, self.plan.unshaped(X[:, self.at]))
+
+    def _with(self, X: FloatArray, columns: FloatArray) -> FloatArray:
+        table = X.copy()
+        table[:, self.at] = columns
+        return table
+
+
+def moved_of(
+    X: FloatArray,
+    least: int,
+    pairs: FloatArray,
+    shaping: Shaping | None = None,
+    magnitudes: BoolArray | None = None,
+) -> FloatArray:
+    """X with the rows moved that dominate a column; a gap (NaN) counts as the median of its column.
+
+    With a `shaping`, rows that dominate a shaped column, and values beyond its fence to there. `magnitudes` are those
+    of X, if they are known.
+    """
+    values = gaps_filled(X)
+    has_pair = ~np.isnan(pairs[0])
+    found = is_magnitude(values, pairs) if magnitudes is None else magnitudes
+    shaped = values if shaping is None else shaping.shaped(values)
+    moved = coded(shaped, least, has_pair=has_pair, is_magnitude=found)
+    return np.where(has_pair, values, moved if shaping is None else shaping.unshaped(moved))
+
+
+def recoded(rows: Rows, least: int, shaping: Shaping) -> Rows:
+    """The same rows, moved where they dominate a shaped column."""
+    pairs = np.full((2, rows.raw.shape[1]), np.nan)
+    pairs[:, rows.two_valued] = rows.values
+    return coded_rows(rows.raw, moved_of(rows.raw, least, pairs, shaping), pairs)
 
 
 def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
@@ -75,38 +126,56 @@ def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
     return magnitudes
 
 
-def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray) -> Rows:
+def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray, magnitudes: BoolArray | None = None) -> Rows:
     """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
     two_valued = np.flatnonzero(~np.isnan(pairs[0]))
     deviations = moved.std(axis=0)
     return Rows(
         X=moved,
-        is_shared=~is_magnitude(X, pairs),
+        raw=X,
+        is_shared=~(is_magnitude(X, pairs) if magnitudes is None else magnitudes),
         two_valued=two_valued,
         has_rarer=X[:, two_valued] == pairs[1, two_valued],
         values=pairs[:, two_valued],
+        gaps=np.isnan(X),
         scales=np.where(deviations > 0, deviations, 1.0),
     )
+
+
+def gaps_filled(X: FloatArray) -> FloatArray:
+    """The table with the median of its column for every gap; of a column that is empty, 0.
+
+    It is one of the values that are there, so that a column of two values stays one.
+    """
+    gaps = np.isnan(X)
+    if not gaps.any():
+        return X
+    filled = X.copy()
+    for column in np.flatnonzero(gaps.any(axis=0)).tolist():
+        own = np.sort(X[~gaps[:, column], column])
+        filled[gaps[:, column], column] = own[len(own) // 2] if len(own) else 0.0
+    return filled
 
 
 def pairs_of(X: FloatArray) -> FloatArray:
     """The more frequent and the rarer value (2, n_features) of each column that has two values, else NaN."""
     pairs = np.full((2, X.shape[1]), np.nan)
     for column in range(X.shape[1]):
-        values, counts = np.unique(X[:, column], return_counts=True)
+        own = X[:, column]
+        values, counts = np.unique(own[~np.isnan(own)], return_counts=True)
         if len(values) == 2:
             pairs[:, column] = values[np.argsort(-counts, kind="stable")]
     return pairs
 
 
-def one_cell(rows: Rows) -> Cells:
+def one_cell(rows: Rows) -> JointCells:
     """All rows in one cell."""
     counts = rows.has_rarer.sum(axis=0)
     sent = np.minimum(BASE * np.rint(counts / BASE).astype(np.int64), BASE * (len(rows.X) // BASE))
-    return Cells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=sent[None])
+    return JointCells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=sent[None])
 
 
-def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, Cells]:
+def refined(cells: JointCells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, JointCells]:
     """The labels as they may be sent, and the cells that all answers make together after that.
 
     Rows leave a cell in groups of at least `least` that no row dominates; the others go with the nearest such group.
@@ -114,10 +183,10 @@ def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[Int
     allowed = labels.copy()
     of_row = cells.of_row.copy()
     rarer = list(cells.rarer)
-    for cell, own in enumerate(members_of(cells.of_row, len(cells))):
+    for cell, own in enumerate(places_by_number(cells.of_row, len(cells))):
         if not (labels[own] != labels[own[0]]).any():
             continue
-        groups = [own[at] for at in members_of(*as_numbers(labels[own]))]
+        groups = [own[at] for at in places_by_number(*renumbered(labels[own]))]
         most = max(range(len(groups)), key=lambda at: (len(groups[at]), -at))
         name = labels[groups[most][0]]
         parts = safe_parts(groups, most, rows, least)
@@ -131,7 +200,7 @@ def refined(cells: Cells, labels: IntArray, rows: Rows, least: int) -> tuple[Int
                 rarer.append(own_sent)
     if len(rarer) == len(cells):
         return allowed, cells
-    return allowed, Cells(of_row=of_row, rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1))
+    return allowed, JointCells(of_row=of_row, rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1))
 
 
 def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> list[IntArray]:
@@ -175,19 +244,19 @@ def divided(sent: IntArray, counts: list[IntArray], sizes: list[int]) -> IntArra
     return of_parts
 
 
-def as_numbers(labels: IntArray) -> tuple[IntArray, int]:
+def renumbered(labels: IntArray) -> tuple[IntArray, int]:
     """Labels numbered from 0 in their order, and how many there are."""
     distinct, numbers = np.unique(labels, return_inverse=True)
     return numbers, len(distinct)
 
 
-def members_of(numbers: IntArray, n: int) -> list[IntArray]:
+def places_by_number(numbers: IntArray, n: int) -> list[IntArray]:
     """The places of each number from 0 to n - 1, in order."""
     order = np.argsort(numbers, kind="stable")
     return np.split(order, np.cumsum(np.bincount(numbers, minlength=n))[:-1])
 
 
-def two_valued_as_sent(cells: Cells, rows: Rows) -> FloatArray:
+def two_valued_as_sent(cells: JointCells, rows: Rows) -> FloatArray:
     """The two-valued columns (n_rows, n_two_valued) with as many rarer values in each cell as are sent of it."""
     sent: FloatArray = np.empty(rows.has_rarer.shape)
     starts = np.concatenate([[0], np.cumsum(np.bincount(cells.of_row, minlength=len(cells)))])
@@ -202,19 +271,27 @@ def two_valued_as_sent(cells: Cells, rows: Rows) -> FloatArray:
 class Store(Protocol):
     """Where the cells are kept from one answer to the next."""
 
-    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+    def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         """Keep what `change` makes of what is kept (None at first); kept when this returns, nobody between."""
+
+    def first_asked(self, asked: bytes) -> bytes:
+        """The first question for sums over these rows, which is kept from now on: this one if there was none."""
 
 
 class InMemory:
     """Cells kept as long as this object."""
 
     def __init__(self) -> None:
-        self.cells: Cells | None = None
+        self.cells: JointCells | None = None
+        self.asked = b""
 
-    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+    def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         self.cells = change(self.cells)
         return self.cells
+
+    def first_asked(self, asked: bytes) -> bytes:
+        self.asked = self.asked or asked
+        return self.asked
 
 
 class JointPartition:
@@ -228,22 +305,34 @@ class JointPartition:
         Rows that a cell has at least.
     store : Store, default None
         Where the cells are kept; None is in memory.
+    is_shaped : bool, default False
+        Whether the rows are shaped as the first question for sums said.
     """
 
-    def __init__(self, rows: Rows, least: int, store: Store | None = None) -> None:
+    def __init__(self, rows: Rows, least: int, store: Store | None = None, *, is_shaped: bool = False) -> None:
         self.rows = rows
+        self.is_shaped = is_shaped
         self.least = least
         self.store: Store = InMemory() if store is None else store
 
-    def open(self) -> Cells:
+    def shape(self, asked: bytes, shaping_of: Callable[[bytes], Shaping | None]) -> None:
+        """Shape the rows by the first question for sums: by this one if there was none before."""
+        if self.is_shaped:
+            return
+        shaping = shaping_of(self.store.first_asked(asked))
+        if shaping is not None:
+            self.rows = recoded(self.rows, self.least, shaping)
+        self.is_shaped = True
+
+    def open(self) -> JointCells:
         """The cells as they are; from now on something was answered."""
         return self.store.update(self._or_one)
 
-    def apart(self, labels: IntArray, least: int = 1) -> tuple[IntArray, Cells]:
+    def apart(self, labels: IntArray, least: int = 1) -> tuple[IntArray, JointCells]:
         """The labels as they may be sent, and the cells after that; `least` may ask for larger groups."""
         allowed = labels
 
-        def change(before: Cells | None) -> Cells:
+        def change(before: JointCells | None) -> JointCells:
             nonlocal allowed
             allowed, after = refined(self._or_one(before), labels, self.rows, max(least, self.least))
             return after
@@ -251,5 +340,5 @@ class JointPartition:
         cells = self.store.update(change)
         return allowed, cells
 
-    def _or_one(self, before: Cells | None) -> Cells:
+    def _or_one(self, before: JointCells | None) -> JointCells:
         return one_cell(self.rows) if before is None else before

@@ -22,6 +22,10 @@ from koncord._validation import LARGEST_VALUE
 # above what a federation needs.
 LARGEST = {
     "n_features": 100_000,
+    "n_columns": 100_000,  # of a table; features are columns of numbers, and levels of categories
+    "n_categories": 10_000,
+    "n_levels": 100_000,  # of all categories
+    "n_blocks": 1_000,  # of the sketch of a column
     "rows": 10**9,  # of one client
     "local_k": 1_000,
     "global_k": 20_000,
@@ -30,6 +34,12 @@ LARGEST = {
     "n_seeds": 20_000,
     "n_micro_clusters": 1_000,  # of one client
     "n_axes": 16,
+    "n_sites": 10_000,  # that add up numbers under masks
+    "n_masked": 4_000_000,  # numbers of one such sum
+    "key_words": 4,
+    "seal_words": 12,
+    "share_words": 5,
+    "signature_words": 16,
 }
 LARGEST_MESSAGE = 1 << 28  # bytes
 LARGEST_ANSWER = 1 << 25  # bytes of all replies of a client in one exchange: four million numbers
@@ -38,7 +48,7 @@ LONGEST_NAME = 1_000
 LARGEST_FLOAT = float(np.finfo(float).max)
 SMALLEST_FLOAT = float(np.finfo(float).smallest_subnormal)  # the least that is more than 0
 # A sum of weights that are at most one each may exceed their number by rounding.
-ROUNDING = 1e-6
+SUM_ROUNDING = 1e-6
 AT_MOST = "at most "
 
 Sizes = dict[str, int]
@@ -67,7 +77,7 @@ class Array:
 
     A size "at most NAME" may be anything from 0 to that of NAME. `total` names the size that the sum of all entries
     may not exceed. `holds_rows` says that entries are rows of the client's table, or as good as these; an array of the
-    size "rows" grows with them in any case.
+    size "rows" grows with them in any case. `only_from` says in words which clients send it, if not all do.
     """
 
     def __init__(
@@ -78,6 +88,7 @@ class Array:
         may_be_nan: bool = False,
         total: str | None = None,
         holds_rows: bool = False,
+        only_from: str | None = None,
     ) -> None:
         self.shape = shape
         self.least = least
@@ -85,11 +96,13 @@ class Array:
         self.may_be_nan = may_be_nan
         self.total = total
         self.holds_rows = holds_rows
+        self.only_from = only_from
 
     @property
     def shape_in_words(self) -> str:
         first, *rest = self.shape
-        return " x ".join([f"{first} rows" if self.holds_rows else first, *rest])
+        shape = " x ".join([f"{first} rows" if self.holds_rows else first, *rest])
+        return shape if self.only_from is None else f"{shape}, of {self.only_from}"
 
     @property
     def grows_with_rows(self) -> bool:
@@ -112,7 +125,7 @@ class Array:
             raise ValueError(f"must hold numbers from {self.least:g} to {self.most:g}")
         if self.total is not None:
             most = sizes.get(self.total, LARGEST[self.total])
-            if value.sum() > most * (1 + ROUNDING):
+            if value.sum() > most * (1 + SUM_ROUNDING):
                 raise ValueError(f"must not sum to more than {most}, the {self.total}")
 
     def settle(self, value: np.ndarray[Any, Any], sizes: Sizes) -> None:

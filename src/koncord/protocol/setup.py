@@ -1,19 +1,27 @@
 """Before and after any aggregator: agree on columns and scale, run phase 1, tell who holds what."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
+from koncord._validation import LARGEST_VALUE
 from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.silhouette import MAX_SCORED, silhouettes
 from koncord.kernels.splitting import ROUNDING
+from koncord.prepare.columns import Columns, Measures, describe_columns, measure
+from koncord.prepare.plan import Plan
+from koncord.prepare.settings import FILLS, Fill
+from koncord.prepare.sketch import ColumnSketch
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.schema import LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, sent_by
+from koncord.protocol.partition import Shaping
+from koncord.protocol.schema import LARGEST, LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, Word, sent_by
+from koncord.protocol.wire import unpack
 from koncord.types import FloatArray, IntArray
 
 LARGEST_SEED = 2**128
@@ -59,26 +67,242 @@ class Moments:
             raise ValueError(f"{', '.join(map(repr, BUDGET))} must be given together.")
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """All columns."""
+        return self.columns
+
+    @property
     def budget(self) -> dict[str, float | None]:
         """The privacy budget by the names of its parts; None each without one."""
         return {name: getattr(self, name) for name in BUDGET}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Server to client: say what your columns are and how their values are distributed, in blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sketch:
+    """Client to server: the columns, how many rows have a value, and the means of sorted blocks of values.
+
+    The values at both ends of a column are sent by their number alone (see `koncord.prepare.sketch`). A client with a
+    privacy budget sends the names of its columns and its budget.
+    """
+
+    columns: Annotated[tuple[str, ...], Names("n_columns")]  # of numbers
+    count: Annotated[int, Number(least=0, size="rows")]
+    available: Annotated[IntArray, Array("n_columns", least=0, most=LARGEST["rows"])]
+    ends: Annotated[IntArray, Array("n_columns", least=0, most=LARGEST["rows"])]  # values at each end
+    blocks: Annotated[FloatArray, Array("at most n_blocks", "n_columns", may_be_nan=True)]  # NaN: no block
+    categories: Annotated[tuple[str, ...] | None, Names("n_categories")] = None
+    category_rows: Annotated[IntArray | None, Array("n_categories", least=0, most=LARGEST["rows"])] = None
+    # Levels of at least as many rows as the floor, each behind the number of its category and a colon.
+    levels: Annotated[tuple[str, ...] | None, Names("n_levels")] = None
+    level_rows: Annotated[IntArray | None, Array("n_levels", least=1, most=LARGEST["rows"])] = None
+    epsilon: Annotated[float | None, Number(least=0, only_from=WITH_BUDGET)] = None
+
+    def __post_init__(self) -> None:
+        if (self.available > self.count).any() or (2 * self.ends > self.available + self.count).any():
+            raise ValueError("'available' and 'ends' must not count more rows than there are.")
+        if (self.categories is None) != (self.category_rows is None) or (self.levels is None) != (
+            self.level_rows is None
+        ):
+            raise ValueError("'categories' and 'levels' must be given with their rows.")
+        if self.category_rows is not None and (self.category_rows > self.count).any():
+            raise ValueError("'category_rows' must not count more rows than there are.")
+        numbers = {level.partition(":")[0] for level in self.levels or ()}
+        if not numbers <= {str(at) for at in range(len(self.categories or ()))}:
+            raise ValueError("'levels' must be of the categories.")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All columns: numbers, then categories."""
+        return (*self.columns, *(self.categories or ()))
+
+    def described(self) -> Columns:
+        """The same, column by column."""
+        columns, categories = self.columns or (), self.categories or ()
+        levels: dict[str, dict[str, int]] = {name: {} for name in categories}
+        for level, n in zip(
+            self.levels or (), [] if self.level_rows is None else self.level_rows.tolist(), strict=True
+        ):
+            at, _, text = level.partition(":")
+            levels[categories[int(at)]][text] = n
+        rows = [] if self.category_rows is None else self.category_rows.tolist()
+        return Columns(
+            count=self.count,
+            sketches={
+                name: ColumnSketch(
+                    means=np.sort(own[~np.isnan(own)]),
+                    n_values=int(self.available[at]),
+                    n_end=min(int(self.ends[at]), int(self.available[at]) // 2),
+                )
+                for at, name in enumerate(columns)
+                for own in (self.blocks[:, at],)
+            },
+            available={
+                **dict(zip(columns, self.available.tolist(), strict=True)),
+                **dict(zip(categories, rows, strict=True)),
+            },
+            levels=levels,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Server to client: how columns are shaped; say what your shaped values sum to."""
+
+    columns: Annotated[tuple[str, ...], Names("n_columns")]
+    means: Annotated[FloatArray, Array("n_columns")]  # to subtract before anything is summed
+    scales: Annotated[FloatArray, Array("n_columns", least=SMALLEST_FLOAT)]  # to divide by
+    logged: Annotated[IntArray | None, Array("n_columns", least=0, most=1)] = None
+    least: Annotated[FloatArray | None, Array("n_columns", least=0)] = None
+    low: Annotated[FloatArray | None, Array("n_columns")] = None
+    high: Annotated[FloatArray | None, Array("n_columns")] = None
+    paired: bool = False  # whether sums of products are wanted
+
+    def plan(self) -> Plan:
+        return Plan(
+            columns=self.columns,
+            means=self.means,
+            scales=self.scales,
+            logged=self.logged,
+            least=self.least,
+            low=self.low,
+            high=self.high,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Client to server: count, mean and scatter of the shaped values of every column, and products of pairs."""
+
+    counts: Annotated[IntArray, Array("n_columns", least=0, most=LARGEST["rows"])]
+    means: Annotated[FloatArray, Array("n_columns")]
+    scatters: Annotated[FloatArray, Array("n_columns", least=0, most=LARGEST_FLOAT)]
+    fenced: Annotated[IntArray, Array("n_columns", least=0, most=LARGEST["rows"])]
+    products: Annotated[
+        FloatArray | None, Array("n_columns", "n_columns", least=-LARGEST_FLOAT, most=LARGEST_FLOAT)
+    ] = None
+    pairs: Annotated[IntArray | None, Array("n_columns", "n_columns", least=0, most=LARGEST["rows"])] = None
+
+    def measures(self) -> Measures:
+        return Measures(
+            counts=self.counts,
+            means=self.means,
+            scatters=self.scatters,
+            fenced=self.fenced,
+            products=self.products,
+            pairs=self.pairs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Server to client: the scale to use and the seed of the run; estimate your local k on it."""
+    """Server to client: the plan for the columns and the seed of the run; if it asks, estimate your local k on it."""
 
     seed: Annotated[int, Number(least=0, most=LARGEST_SEED)]
-    columns: Annotated[tuple[str, ...], Names("n_features")]  # in the order of the means
-    means: Annotated[FloatArray, Array("n_features")]  # to subtract
-    scales: Annotated[FloatArray, Array("n_features", least=SMALLEST_FLOAT)]  # to divide by
+    columns: Annotated[tuple[str, ...], Names("n_columns")]  # of numbers, in the order of the means
+    means: Annotated[FloatArray, Array("n_columns")]  # to subtract
+    scales: Annotated[FloatArray, Array("n_columns", least=SMALLEST_FLOAT)]  # to divide by
+    logged: Annotated[IntArray | None, Array("n_columns", least=0, most=1)] = None
+    least: Annotated[FloatArray | None, Array("n_columns", least=0)] = None
+    low: Annotated[FloatArray | None, Array("n_columns")] = None
+    high: Annotated[FloatArray | None, Array("n_columns")] = None
+    missing: Annotated[str | None, Word(*FILLS)] = None
+    fill: Annotated[FloatArray | None, Array("n_columns")] = None
+    covariances: Annotated[FloatArray | None, Array("n_columns", "n_columns")] = None
+    categories: Annotated[tuple[str, ...] | None, Names("n_categories")] = None
+    levels: Annotated[tuple[str, ...] | None, Names("n_levels")] = None  # as in `Sketch`
+    shares: Annotated[FloatArray | None, Array("n_levels", least=0, most=1)] = None
+    offsets: Annotated[FloatArray | None, Array("n_columns")] = None  # of this client, on the scale
+    asks_local_k: bool = True  # whether to run phase 1 and tell its local k
+
+    def __post_init__(self) -> None:
+        if self.covariances is not None and not is_covariance(self.covariances):
+            raise ValueError("'covariances' must be symmetric and positive definite.")
+        self.plan()  # ValueError if the levels are not of the categories
+
+    @property
+    def n_features(self) -> int:
+        """Columns that phase 1 sees: numbers and levels."""
+        return len(self.columns) + len(self.levels or ())
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns of the table that are used."""
+        return (*self.columns, *(self.categories or ()))
+
+    def plan(self) -> Plan:
+        categories = self.categories or ()
+        levels: list[list[str]] = [[] for _ in categories]
+        shares: list[list[float]] = [[] for _ in categories]
+        for level, share in zip(self.levels or (), [] if self.shares is None else self.shares.tolist(), strict=True):
+            at, _, text = level.partition(":")
+            if at not in map(str, range(len(categories))):
+                raise ValueError("'levels' must be of the categories.")
+            levels[int(at)].append(text)
+            shares[int(at)].append(share)
+        missing: Fill | None = next((how for how in FILLS if how == self.missing), None)
+        return Plan(
+            columns=self.columns,
+            means=self.means,
+            scales=self.scales,
+            logged=self.logged,
+            least=self.least,
+            low=self.low,
+            high=self.high,
+            missing=missing,
+            fill=self.fill,
+            covariances=self.covariances,
+            categories=categories,
+            levels=tuple(map(tuple, levels)),
+            shares=tuple(map(np.array, shares)),
+            offsets=self.offsets,
+        )
+
+    def is_shaped_as(self, asked: Measure) -> bool:
+        """Whether columns are shaped here as they were when they were measured: both sums are over the same values."""
+        return self.columns == asked.columns and all(
+            is_same(getattr(self, name), getattr(asked, name), usual) for name, usual in SHAPE.items()
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values are scaled and nothing else."""
+        parts = (*SHAPE, "fill", "covariances", "categories", "offsets")
+        return all(getattr(self, name) is None for name in parts)
+
+
+# The parts of a plan that shape a column, and what each is where it does nothing.
+SHAPE = {"logged": 0.0, "least": 0.0, "low": -LARGEST_VALUE, "high": LARGEST_VALUE}
+
+
+def is_same(one: Any, other: Any, usual: float) -> bool:
+    """Whether two arrays are the same, where None stands for one of usual values."""
+    if one is None and other is None:
+        return True
+    given = next(each for each in (one, other) if each is not None)
+    first, second = (np.full(len(given), usual) if each is None else each for each in (one, other))
+    return bool(np.array_equal(first, second))
+
+
+def is_covariance(matrix: FloatArray) -> bool:
+    if not np.allclose(matrix, matrix.T):
+        return False
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Client to server: phase 1 is done, with this local k."""
+    """Client to server: ready, with this local k of phase 1; None where it was not asked for."""
 
-    local_k: Annotated[int, Number(least=0, size="local_k")]
+    local_k: Annotated[int | None, Number(least=0, size="local_k")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +343,15 @@ class Holdings:
 
 
 # The reply to each message of the server, and all that these disclose.
-REPLIES: dict[type[Any], type[Any]] = {Describe: Moments, Prepare: Prepared, Attribute: Holdings}
+REPLIES: dict[type[Any], type[Any]] = {
+    Survey: Sketch,
+    Measure: Measured,
+    Describe: Moments,
+    Prepare: Prepared,
+    Attribute: Holdings,
+}
+# What comes before the rounds of an aggregator; a reply that was lost is sent again.
+OPENINGS = (Survey, Measure, Describe, Prepare)
 SENDS = sent_by(REPLIES.values())
 
 # --- client steps ---
@@ -129,8 +361,9 @@ def describe(X: FloatArray, columns: tuple[str, ...], min_report: int = 1) -> Mo
     """Count and sums of a table; of one with fewer than `min_report` rows the columns only."""
     if len(X) < min_report:
         return Moments(columns=columns, count=0, means=np.zeros(len(columns)), scatters=np.zeros(len(columns)))
-    means = X.mean(axis=0)
-    return Moments(columns=columns, count=len(X), means=means, scatters=((X - means) ** 2).sum(axis=0))
+    n = np.maximum((~np.isnan(X)).sum(axis=0), 1)
+    means = np.nansum(X, axis=0) / n
+    return Moments(columns=columns, count=len(X), means=means, scatters=np.nansum((X - means) ** 2, axis=0))
 
 
 def rounded(exact: Moments) -> Moments:
@@ -147,6 +380,42 @@ def rounded(exact: Moments) -> Moments:
             means=np.where(has_scale, np.rint(exact.means / steps) * steps, exact.means),
             scatters=np.where(has_scale, exact.count * (np.rint(deviations / steps) * steps) ** 2, exact.scatters),
         )
+
+
+def rounded_sketch(exact: Sketch) -> Sketch:
+    """A sketch in as many digits as a shape needs: block means to a tenth of what half of the blocks span.
+
+    Of a column whose blocks are all above 0 the small ones keep a digit of their own, which the rule for logarithms
+    reads. The blocks of one column are no cells of the joint partition: with all digits, blocks and cells that nearly
+    are the same would tell by how few rows they differ.
+    """
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a block
+        spans = np.diff(np.nanquantile(exact.blocks, (0.25, 0.75), axis=0), axis=0)[0] if len(exact.blocks) else 0.0
+    has_span = np.nan_to_num(np.broadcast_to(spans, len(exact.columns))) > 0
+    steps = np.where(has_span, 10.0 ** np.floor(np.log10(np.where(has_span, spans, 1.0)) - 1), 1.0)
+    is_above = ~(exact.blocks <= 0).any(axis=0) & ~np.isnan(exact.blocks)
+    own_digit = 10.0 ** np.floor(np.log10(np.where(is_above, exact.blocks, 1.0)))
+    steps = np.where(is_above, np.minimum(steps, own_digit), steps)
+    return replace(exact, blocks=np.where(has_span, np.rint(exact.blocks / steps) * steps, exact.blocks))
+
+
+def rounded_measures(exact: Measured) -> Measured:
+    """Sums of shaped values in as many digits as a scale needs, as `rounded`; products to the thousandth of a row's."""
+    n = np.maximum(exact.counts, 1)
+    deviations = np.sqrt(exact.scatters / n)
+    has_scale = deviations > ROUNDING * np.abs(exact.means)
+    steps = np.where(has_scale, 10.0 ** (np.floor(np.log10(np.where(has_scale, deviations, 1.0))) - DIGITS + 1), 1.0)
+    products = exact.products
+    if products is not None and exact.pairs is not None:
+        unit = 10.0 ** (1 - DIGITS) * np.maximum(exact.pairs, 1) / 10
+        products = np.rint(products / unit) * unit
+    return replace(
+        exact,
+        means=np.where(has_scale, np.rint(exact.means / steps) * steps, exact.means),
+        scatters=np.where(has_scale, n * (np.rint(deviations / steps) * steps) ** 2, exact.scatters),
+        products=products,
+    )
 
 
 def attribute(X: FloatArray, labels: IntArray, down: Attribute, min_report: int = 1) -> Holdings:
@@ -170,31 +439,101 @@ def attribute(X: FloatArray, labels: IntArray, down: Attribute, min_report: int 
     return Holdings(counts=counts, silhouettes=means, scored=np.where(is_scored, counts, 0))
 
 
-def without_small(counts: IntArray, least: int) -> IntArray:
-    """Counts with those below `least` as 0, and with them the next smallest if what is left out sums to such a count.
+def survey(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, Sequence[str]], min_report: int = 1) -> Sketch:
+    """The columns of a table in blocks; of one with fewer than `min_report` rows the names only."""
+    return sketch_message(describe_columns(X, columns, levels, min_report))
 
-    Whoever knows the number of all rows knows the sum of what is left out.
+
+def sketch_message(sent: Columns) -> Sketch:
+    """What a client sends of its columns, as arrays."""
+    columns, categories = tuple(sent.sketches), tuple(sent.levels)
+    own = [sent.sketches[name] for name in columns]
+    blocks = np.full((max((len(sketch.means) for sketch in own), default=0), len(columns)), np.nan)
+    for at, sketch in enumerate(own):
+        blocks[: len(sketch.means), at] = sketch.means
+    levels = {f"{at}:{level}": n for at, name in enumerate(categories) for level, n in sent.levels[name].items()}
+    return Sketch(
+        columns=columns,
+        count=sent.count,
+        available=np.array([sent.available[name] for name in columns], dtype=np.int64),
+        ends=np.array([sketch.n_end for sketch in own], dtype=np.int64),
+        blocks=blocks,
+        categories=categories or None,
+        category_rows=np.array([sent.available[name] for name in categories], dtype=np.int64) if categories else None,
+        levels=tuple(levels) or None,
+        level_rows=np.array(list(levels.values()), dtype=np.int64) if levels else None,
+    )
+
+
+def measured(
+    X: FloatArray, columns: tuple[str, ...], asked: Measure, min_report: int = 1, raw: FloatArray | None = None
+) -> Measured:
+    """Sums over the shaped columns of a table; zeros of one with fewer than `min_report` rows.
+
+    `raw` is the table before values were moved, if some were.
     """
-    is_small = counts < least
-    if 0 < counts[is_small].sum() < least and not is_small.all():
-        is_small[np.where(is_small, counts.max() + 1, counts).argmin()] = True
-    return np.where(is_small, 0, counts)
+    order = order_of(columns, asked.columns)
+    found = measure(
+        X[:, order], asked.plan(), min_report, paired=asked.paired, raw=None if raw is None else raw[:, order]
+    )
+    return Measured(
+        counts=found.counts,
+        means=found.means,
+        scatters=found.scatters,
+        fenced=found.fenced,
+        products=found.products,
+        pairs=found.pairs,
+    )
+
+
+def shaping_of(asked: bytes, columns: tuple[str, ...]) -> Shaping | None:
+    """How a question for sums, as it was sent, shapes the columns of a table; None where it does not."""
+    message = unpack(asked, (Measure, Describe))[0]
+    if isinstance(message, Describe):
+        return None
+    return Shaping(plan=message.plan(), at=order_of(columns, message.columns))
 
 
 # --- server steps ---
 
 
-def agreed_columns(moments: Mapping[str, Moments], *, common: bool = False) -> tuple[str, ...]:
+def measure_message(draft: Plan, *, paired: bool) -> Measure:
+    """What clients are asked to measure by."""
+    parts = {name: getattr(draft, name) for name in ("columns", "means", "scales", *SHAPE)}
+    return Measure(**parts, paired=paired)
+
+
+def prepare_message(seed: int, plan: Plan, offsets: FloatArray | None = None, *, asks_local_k: bool = True) -> Prepare:
+    """The plan as clients get it."""
+    levels = [f"{at}:{level}" for at, own in enumerate(plan.levels) for level in own]
+    return Prepare(
+        seed=seed,
+        columns=plan.columns,
+        means=plan.means,
+        scales=plan.scales,
+        **{name: getattr(plan, name) for name in SHAPE},
+        missing=plan.missing,
+        fill=plan.fill,
+        covariances=plan.covariances,
+        categories=plan.categories or None,
+        levels=tuple(levels) or None,
+        shares=np.concatenate(plan.shares) if plan.shares else None,
+        offsets=offsets,
+        asks_local_k=asks_local_k,
+    )
+
+
+def agreed_columns(moments: Mapping[str, Any], *, common: bool = False) -> tuple[str, ...]:
     """The columns of the first client, if every client has just these; else an error that names the difference.
 
     With `common`, those of its columns that every client has.
     """
     first, *others = moments
-    columns = moments[first].columns
+    columns: tuple[str, ...] = moments[first].inputs
     if common:
         return common_columns(moments)
     for client in others:
-        theirs = moments[client].columns
+        theirs = moments[client].inputs
         missing = [column for column in columns if column not in theirs]
         extra = [column for column in theirs if column not in columns]
         if missing or extra:
@@ -207,20 +546,20 @@ def agreed_columns(moments: Mapping[str, Moments], *, common: bool = False) -> t
     return columns
 
 
-def common_columns(moments: Mapping[str, Moments]) -> tuple[str, ...]:
+def common_columns(moments: Mapping[str, Any]) -> tuple[str, ...]:
     """The columns that every client has, in the order of the first; an error if there are none."""
     first, *others = moments.values()
-    shared = tuple(column for column in first.columns if all(column in other.columns for other in others))
+    shared = tuple(column for column in first.inputs if all(column in other.inputs for other in others))
     if not shared:
-        own = "; ".join(f"{client} has {', '.join(told.columns)}" for client, told in moments.items())
+        own = "; ".join(f"{client} has {', '.join(sent.inputs)}" for client, sent in moments.items())
         raise ColumnsDiffer(f"The sites share no column: {own}.")
     return shared
 
 
-def left_out(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> dict[str, list[str]]:
+def left_out(moments: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, list[str]]:
     """The columns that are not used, and the clients that have them."""
-    others = dict.fromkeys(column for told in moments.values() for column in told.columns if column not in columns)
-    return {column: [client for client, told in moments.items() if column in told.columns] for column in others}
+    others = dict.fromkeys(column for sent in moments.values() for column in sent.inputs if column not in columns)
+    return {column: [client for client, sent in moments.items() if column in sent.inputs] for column in others}
 
 
 def common_scale(moments: Mapping[str, Moments], columns: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:

@@ -22,7 +22,7 @@ from koncord.errors import MessageError
 from koncord.protocol.schema import LARGEST_MESSAGE, LARGEST_ROUND, Rule, Sizes
 from koncord.types import FloatArray, IntArray
 
-FORMAT = 1
+WIRE_FORMAT = 1
 _METADATA, _HEADER = "__metadata__", "koncord"
 _DTYPES = {FloatArray: np.dtype("<f8"), IntArray: np.dtype("<i8")}
 _CODES = {np.dtype("<f8"): "F64", np.dtype("<i8"): "I64"}
@@ -63,7 +63,7 @@ def _head(
 ) -> bytes:
     """Everything before the arrays: the length of the header and the header itself."""
     header = {
-        "format": FORMAT,
+        "format": WIRE_FORMAT,
         "message": message,
         "round": round_,
         "values": {name: json.loads(text) for name, text in values},
@@ -145,8 +145,8 @@ def _open(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     expected = {"format": int, "message": str, "round": int, "values": dict}
     if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in expected.items()):
         raise MessageError("the header of the message is not that of koncord.")
-    if header["format"] != FORMAT:
-        raise MessageError(f"the message has format {header['format']}; this koncord reads format {FORMAT}.")
+    if header["format"] != WIRE_FORMAT:
+        raise MessageError(f"the message has format {header['format']}; this koncord reads format {WIRE_FORMAT}.")
     if not 0 <= header["round"] <= LARGEST_ROUND:
         raise MessageError(f"the round of a message must be from 0 to {LARGEST_ROUND}.")
     return header, arrays

@@ -15,7 +15,7 @@ from koncord.report.svg import tag
 
 WIDTH, PANEL, LEFT, TOP, BETWEEN = 480.0, 150.0, 52.0, 22.0, 46.0
 BOTTOM = 26.0
-# Values of K that are told in the table: those about the chosen one, and one cluster.
+# Values of K that the table shows: those about the chosen one, and one cluster.
 MOST_ROWS = 12
 CURVES = (
     ("separation", "Silhouette above that of one Gaussian"),
@@ -24,49 +24,49 @@ CURVES = (
 
 
 def choice(model: GlobalModel) -> Mapping[str, Any]:
-    """The section, or nothing where no choice was told."""
+    """The section, or nothing where no choice is known."""
     made = model.diagnostics.choice
     if not isinstance(made, KChoice):
         return {}
     return {
-        "summary": summary(made, is_all_believed=not n_set_aside(model)),
+        "summary": summary(made, is_all_used=not n_set_aside(model)),
         "figure": figure(made),
         "captions": captions(made),
         "candidates": candidates(made),
-        "runners_up": runners_up(model),
+        "runners_up": runners_up_table(model),
     }
 
 
-def summary(made: KChoice, *, is_all_believed: bool = True) -> str:
+def summary(made: KChoice, *, is_all_used: bool = True) -> str:
     """What was chosen, against what, in words."""
     chosen, runner_up = made.chosen, made.runner_up
     if len(made.candidates) < 2:
-        return "Nobody was told the number of clusters. The sites reported too little to look at more than one."
-    reported = "what the sites reported" if is_all_believed else "what the sites reported, less what was set aside,"
-    told = (
-        f"Nobody was told the number of clusters. The server clustered {reported} for every K and compared each "
+        return "The number of clusters was not given. The sites reported too little to look at more than one."
+    reported = "what the sites reported" if is_all_used else "what the sites reported, less what was set aside,"
+    said = (
+        f"The number of clusters was not given. The server clustered {reported} for every K and compared each "
         "clustering with what the same reports would give if all rows came from one Gaussian. "
     )
     if chosen.n_clusters == 1:
-        return told + "None is clearly more separated or more compact than that, so there is one cluster."
+        return said + "None is clearly more separated or more compact than that, so there is one cluster."
     if made.stands_apart:
-        told += (
+        said += (
             f"{chosen.n_clusters} clusters stand apart from each other: each is at least "
-            f"{fixed(chosen.least_apart, 1)} from its nearest, measured on the line that tells the two apart, in "
+            f"{fixed(chosen.least_apart, 1)} from its nearest, measured on the line that separates the two, in "
             "units of both spreads. Two halves of one Gaussian would be 1.3 apart, halves of any cloud with a single "
             "peak at most 1.7."
         )
         if runner_up is not None and runner_up.n_clusters > 1:
-            told += f" With {runner_up.n_clusters} clusters, the least is {fixed(runner_up.least_apart, 1)}."
-        return told
-    told += (
+            said += f" With {runner_up.n_clusters} clusters, the least is {fixed(runner_up.least_apart, 1)}."
+        return said
+    said += (
         f"{chosen.n_clusters} clusters are the fewest that are nearly as separated as any and nearly as compact as "
         f"any of these: their silhouette is {fixed(chosen.separation, 3)} above that of the Gaussian, their gap "
         f"{fixed(chosen.gap, 3)}."
     )
     if runner_up is None:
-        return told
-    return told + (
+        return said
+    return said + (
         f" The runner-up is {runner_up.n_clusters}, with {fixed(runner_up.separation, 3)} and "
         f"{fixed(runner_up.gap, 3)}."
     )
@@ -199,7 +199,7 @@ def candidates(made: KChoice) -> TableView:
     )
 
 
-def runners_up(model: GlobalModel) -> TableView | None:
+def runners_up_table(model: GlobalModel) -> TableView | None:
     """The next best numbers of clusters, and how much worse each is."""
     sure = model.confidence
     if sure is None or not sure.runners_up:

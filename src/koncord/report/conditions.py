@@ -2,7 +2,7 @@
 
 from koncord.model.globalmodel import GlobalModel
 
-NOT_TOLD = "not told"
+NOT_REPORTED = "not reported"
 
 
 def private_sites(model: GlobalModel) -> frozenset[str]:
@@ -32,6 +32,11 @@ def about_floor(model: GlobalModel) -> str:
 def silent_sites(model: GlobalModel) -> tuple[str, ...]:
     """Sites that have too few rows to tell of any."""
     return tuple(site for site in model.session.silent if site in model.sites)
+
+
+def has_local_counts(model: GlobalModel) -> bool:
+    """Whether phase 1 was run and the sites reported what it found."""
+    return bool(model.local_counts)
 
 
 def n_micro_sites(model: GlobalModel) -> int:

@@ -11,7 +11,7 @@ SCALE = "1 is perfect agreement, 0 is chance"
 
 def about_agreement(model: GlobalModel, truth: Truth) -> list[str]:
     """Sentences: how the clusters relate to the classes, how well, and what all rows in one place would give."""
-    said = [about_counts(model, truth)]
+    said = [about_true_counts(model, truth)]
     said += [about_crossing(each) for each in truth.crossings]
     on = f"On {counted(truth.rows, 'row')} that took no part" if truth.is_held_out else "Over all rows"
     caveat = "" if model.n_clusters <= truth.n_clusters else "; a class in several clusters counts as a disagreement"
@@ -26,7 +26,7 @@ def about_agreement(model: GlobalModel, truth: Truth) -> list[str]:
     return said
 
 
-def about_counts(model: GlobalModel, truth: Truth) -> str:
+def about_true_counts(model: GlobalModel, truth: Truth) -> str:
     what = truth.crossings[0].what if truth.crossings else "class"
     return (
         f"The {what} of every row is known here, and no site and no server used it: there are {truth.n_clusters}, "
@@ -60,7 +60,7 @@ def crossing_heads(crossing: Crossing) -> list[str]:
     return ["cluster", *crossing.classes, "mostly"]
 
 
-def sent_by_site(record: RunRecord, sites: Sequence[str]) -> dict[str, tuple[int, int]]:
+def bytes_by_site(record: RunRecord, sites: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Messages that left each site, and their bytes."""
     sent = dict.fromkeys(sites, (0, 0))
     for left in record.departures:
@@ -69,14 +69,14 @@ def sent_by_site(record: RunRecord, sites: Sequence[str]) -> dict[str, tuple[int
     return sent
 
 
-def as_text(model: GlobalModel, record: RunRecord, site: str) -> str:
+def demonstration_text(model: GlobalModel, record: RunRecord, site: str) -> str:
     """For a person at a terminal: agreement, one table of classes, and what left every site."""
     assert record.truth is not None
     parts = ["\n".join(about_agreement(model, record.truth))]
     if record.truth.crossings:
         finest = record.truth.crossings[-1]
         parts.append(text_table(crossing_heads(finest), crossing_rows(finest)))
-    sent = sent_by_site(record, model.sites)
+    sent = bytes_by_site(record, model.sites)
     rows = [(name, f"{messages}", f"{n_bytes:,}", "") for name, (messages, n_bytes) in sent.items()]
     parts.append(f"what left each {site}\n{text_table((site, 'messages', 'bytes', ''), rows)}")
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""Phase 1 on one table, told to a person or to a machine."""
+"""Phase 1 on one table, as text or as a record."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from koncord.aggregate.consensus.nulltest import NullTest
 from koncord.data.files import Table
 from koncord.estimate.asm import CLEAR_SILHOUETTE, HOLDOUT
 from koncord.estimate.known import KnownCounts
-from koncord.estimate.search import Candidate, best_of, n_held_out
+from koncord.estimate.search import GridResult, best_configuration, n_held_out
 from koncord.kernels.silhouette import MAX_SCORED
 from koncord.report.tables import ComponentRow, component_rows, components_text, count_rows, counts_text
 from koncord.types import FloatArray, IntArray
@@ -38,7 +38,7 @@ class Estimate:
     means: FloatArray  # (n_components, n_columns)
     variances: FloatArray  # (n_components,)
     weights: FloatArray  # (n_components,) of the model; those of a partition are the shares of its rows
-    candidates: tuple[Candidate, ...]  # in grid order; empty where nothing was chosen
+    candidates: tuple[GridResult, ...]  # in grid order; empty where nothing was chosen
     best_score: float  # silhouette of the chosen one, NaN without
     notes: tuple[str, ...]  # on the columns of the file
     cap: int | None  # most components the estimator was allowed, if it used them all
@@ -62,7 +62,7 @@ class Estimate:
         return min(self.n_held_out, MAX_SCORED)
 
 
-def describe(
+def describe_estimate(
     fitted: Any,
     table: Table,
     *,
@@ -122,7 +122,7 @@ def config_of(fitted: Any) -> dict[str, Any]:
     return {name: value for name, value in fitted.get_params().items() if name != "random_state"}
 
 
-def as_record(estimate: Estimate) -> dict[str, Any]:
+def estimate_record(estimate: Estimate) -> dict[str, Any]:
     """For a machine: what every reader relies on first, then what was asked, then the rest of what was found."""
     rows, table = estimate.components, estimate.table
     return {
@@ -167,7 +167,7 @@ def null_test_record(estimate: Estimate) -> dict[str, Any] | None:
     return {**asdict(estimate.null_test), "untested_components": estimate.n_untested}
 
 
-def as_text(estimate: Estimate) -> str:
+def estimate_text(estimate: Estimate) -> str:
     """For a person."""
     parts = [about_table(estimate), about_choice(estimate), components_text(estimate.components)]
     is_split = estimate.estimator.startswith("asm") and not estimate.is_overruled
@@ -183,7 +183,7 @@ def as_text(estimate: Estimate) -> str:
     return "\n\n".join(parts)
 
 
-def headline(estimate: Estimate) -> str:
+def estimate_headline(estimate: Estimate) -> str:
     return f"{PurePath(estimate.file).name}: {counted(len(estimate.components), 'component')} by {estimate.estimator}"
 
 
@@ -224,7 +224,7 @@ def about_choice(estimate: Estimate) -> str:
         lines.append(f"{among}: none gave the held-out rows a silhouette, so the first of the fewest components")
         return "\n".join(lines)
     lines.append(f"{among}: silhouette {estimate.best_score:.4f} on {scored_rows(estimate)}")
-    n_before = best_of(estimate.candidates).n_components
+    n_before = best_configuration(estimate.candidates).n_components
     if n_before != estimate.n_untested:
         lines.append(f"without the held-out rows it found K = {n_before}, on all rows K = {estimate.n_untested}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A federation's run, told to a person or to a machine."""
+"""A federation's run, as text or as a record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from koncord._records import as_json
+from koncord._records import json_values
 from koncord._words import counted, text_table
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Absence
-from koncord.report.conditions import NOT_TOLD, about_floor, floor_of, is_all_private, private_sites, silent_sites
+from koncord.report.conditions import (
+    NOT_REPORTED,
+    about_floor,
+    floor_of,
+    has_local_counts,
+    is_all_private,
+    private_sites,
+    silent_sites,
+)
+from koncord.report.preparation import about_preparation
 from koncord.report.sure import apart_of, belief, sentences, stability_of
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
@@ -20,27 +29,29 @@ from koncord.types import FloatArray
 MOST_DISTINGUISHING = 3
 # Longer tables of sites are cut on the terminal; the page has all.
 MOST_SITES = 30
+# Where local counts would stand if phase 1 had run.
+NOT_COUNTED = "Sites did not count their own components: this method does without. --local-counts has them counted."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteRow:
     name: str
-    rows: int  # as it told them; 0 of one that told none
-    local_k: int
-    held: tuple[int, ...]  # clusters that it told rows of
+    rows: int  # as it reported them; 0 of one that reported none
+    local_k: int | None  # None where phase 1 was not run
+    held: tuple[int, ...]  # clusters in which it reported rows
     is_silent: bool  # it has fewer rows than it reports at least
 
     @property
     def rows_told(self) -> str:
-        return f"{self.rows:,}" if self.rows else NOT_TOLD
+        return f"{self.rows:,}" if self.rows else NOT_REPORTED
 
     @property
     def held_told(self) -> str:
-        return str(len(self.held)) if self.rows else NOT_TOLD
+        return str(len(self.held)) if self.rows else NOT_REPORTED
 
     @property
     def local_k_told(self) -> str:
-        return NOT_TOLD if self.is_silent else str(self.local_k)
+        return NOT_REPORTED if self.is_silent or not self.local_k else str(self.local_k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +73,7 @@ class ClusterRow:
     number: int
     rows: int
     share: float  # of all rows
-    sites: tuple[str, ...]  # that told rows in it
+    sites: tuple[str, ...]  # that reported rows in it
     silhouette: float | None  # None where no site has one
     is_weak: bool  # fewer sites than asked for have a component in it
     differences: tuple[Difference, ...]  # largest first
@@ -70,7 +81,8 @@ class ClusterRow:
 
 def site_rows(model: GlobalModel) -> list[SiteRow]:
     """One row a site, in name order."""
-    silent = silent_sites(model)
+    silent = frozenset(silent_sites(model))
+    local_counts = model.local_counts or (None,) * len(model.sites)
     return [
         SiteRow(
             name=name,
@@ -79,7 +91,7 @@ def site_rows(model: GlobalModel) -> list[SiteRow]:
             held=tuple(np.flatnonzero(counts).tolist()),
             is_silent=name in silent,
         )
-        for name, counts, local_k in zip(model.sites, model.holdings, model.local_counts, strict=True)
+        for name, counts, local_k in zip(model.sites, model.holdings, local_counts, strict=True)
     ]
 
 
@@ -144,13 +156,13 @@ def why_no_silhouette(model: GlobalModel) -> str:
 
 def is_exact(model: GlobalModel) -> bool:
     """Whether every row of every site is in the counts by cluster, whatever it is near to."""
-    return floor_of(model) == 1 and is_complete(model)
+    return floor_of(model) == 1 and counts_are_complete(model)
 
 
-def is_complete(model: GlobalModel) -> bool:
+def counts_are_complete(model: GlobalModel) -> bool:
     """Whether the counts by cluster hold, without noise, all rows that there are."""
-    is_told = all(row.rows for row in site_rows(model)) and not model.session.withheld
-    return is_told and not private_sites(model)
+    is_reported = all(row.rows for row in site_rows(model)) and not model.session.withheld
+    return is_reported and not private_sites(model)
 
 
 def upsilon_chosen(model: GlobalModel) -> UpsilonChoice | None:
@@ -164,16 +176,17 @@ def about_candidates(made: UpsilonChoice, model: GlobalModel) -> str:
     tried, chosen = made.candidates, made.chosen.n_clusters
     counts = sorted(each.n_clusters for each in tried)
     if counts[0] == counts[-1]:
-        told = f"All {len(tried)} values tried give {counted(counts[0], 'cluster')}"
+        said = f"All {len(tried)} values tried give {counted(counts[0], 'cluster')}"
     else:
-        told = f"The {len(tried)} values tried give {counts[0]} to {counts[-1]} clusters, the chosen one {chosen}"
-    return told + ("." if chosen == model.n_clusters else f"; with the held-out rows back it is {model.n_clusters}.")
+        said = f"The {len(tried)} values tried give {counts[0]} to {counts[-1]} clusters, the chosen one {chosen}"
+    return said + ("." if chosen == model.n_clusters else f"; with the held-out rows back it is {model.n_clusters}.")
 
 
 def notes_of(model: GlobalModel) -> list[str]:
     """What a reader should know: what the aggregator says, clusters of nothing or of few sites, who was missing."""
     said = (
         *model.diagnostics.notes,
+        *about_preparation(model),
         about_left_out(model),
         about_empty(model),
         about_weak(model),
@@ -194,11 +207,11 @@ def about_counts(model: GlobalModel) -> str | None:
 
 
 def about_empty(model: GlobalModel) -> str | None:
-    """Clusters of which no site told a row, if any."""
+    """Clusters in which no site reported a row, if any."""
     empty = [str(number) for number in np.flatnonzero(model.holdings.sum(axis=0) == 0).tolist()]
     if not empty:
         return None
-    what = "No row of any site is" if is_exact(model) else "No site told of rows"
+    what = "No row of any site is" if is_exact(model) else "No site reported rows that are"
     where = "nearest to the center of" if model.gaussians is None else "most likely of"
     return f"{what} {where} cluster {', '.join(empty)}."
 
@@ -219,7 +232,7 @@ def about_silent(model: GlobalModel) -> str | None:
     if not silent:
         return None
     what = "as it has fewer rows than it reports" if len(silent) == 1 else "as they have fewer rows than they report"
-    return f"Of rows at {', '.join(silent)} the server was told no more than the names of the columns, {what} at least."
+    return f"The server knows only the names of the columns of {', '.join(silent)}, {what} at least."
 
 
 def about_privacy(model: GlobalModel) -> str | None:
@@ -233,8 +246,8 @@ def about_privacy(model: GlobalModel) -> str | None:
         alike.setdefault(words, []).append(site)
     is_of_all = len(alike) == 1 and set(promised) >= set(model.sites)
     who = {words: "each site" if is_of_all else ", ".join(sites) for words, sites in alike.items()}
-    told = "; ".join(f"{sites} sent is differentially private ({words})" for words, sites in who.items())
-    return f"Everything {told}: counts are noisy, and the seed does not repeat the run."
+    said = "; ".join(f"{sites} sent is differentially private ({words})" for words, sites in who.items())
+    return f"Everything {said}: counts are noisy, and the seed does not repeat the run."
 
 
 def about_left_out(model: GlobalModel) -> str | None:
@@ -253,11 +266,11 @@ def about_weak(model: GlobalModel) -> str | None:
         return None
     named = ", ".join(f"{cluster} ({counted(support[cluster], 'site')})" for cluster in weak)
     few = (
-        "one site holds, or made up by it"
+        "held, or made up, by one site"
         if max(support[cluster] for cluster in weak) < 2
-        else ("few sites hold, or made up by them")
+        else ("held, or made up, by few sites")
     )
-    return f"Fewer than {model.session.min_support} sites support cluster {named}: it may be what {few}."
+    return f"Fewer than {model.session.min_support} sites support cluster {named}: it may be {few}."
 
 
 def about_withheld(model: GlobalModel) -> str | None:
@@ -266,7 +279,8 @@ def about_withheld(model: GlobalModel) -> str | None:
     if not withheld:
         return None
     rows = counted(sum(withheld.values()), "row")
-    return f"No count by cluster holds {rows} of {', '.join(withheld)}: fewer than these sites report, or next to such."
+    why = "too few to report, or suppressed to protect such a count"
+    return f"The counts by cluster leave out {rows} of {', '.join(withheld)}: {why}."
 
 
 def about_missing(model: GlobalModel) -> list[str]:
@@ -286,20 +300,20 @@ def headline(model: GlobalModel) -> str:
     return f"{counted(model.n_clusters, 'cluster')} in {rows_in_all(model)} at {counted(len(model.sites), 'site')}"
 
 
-def n_rows_told(model: GlobalModel) -> int:
-    """Rows that the sites told of, whether or not by cluster."""
+def n_rows_reported(model: GlobalModel) -> int:
+    """Rows that the sites reported, whether or not by cluster."""
     return sum(row.rows for row in site_rows(model))
 
 
 def rows_in_all(model: GlobalModel) -> str:
-    """How many rows there are, as far as the sites told."""
+    """How many rows there are, as far as the sites reported them."""
     about = "about " if private_sites(model) else ""
     if all(row.rows for row in site_rows(model)):
-        return f"{about}{counted(n_rows_told(model), 'row')}"
-    return f"{about}{counted(n_rows_told(model), 'reported row')}"
+        return f"{about}{counted(n_rows_reported(model), 'row')}"
+    return f"{about}{counted(n_rows_reported(model), 'reported row')}"
 
 
-def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
+def federation_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
     """For a machine."""
     return {
         "n_clusters": model.n_clusters,
@@ -307,7 +321,7 @@ def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
         "seconds": round(record.seconds, 3),
         "silhouette": mean_silhouette(model),
         "belief": belief(model),
-        "confidence": as_json(model.confidence),
+        "confidence": json_values(model.confidence),
         "available": list(model.available),
         "estimator": record.estimator,
         "aggregator": record.aggregator,
@@ -319,7 +333,7 @@ def as_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
     }
 
 
-def as_text(model: GlobalModel, record: RunRecord) -> str:
+def federation_text(model: GlobalModel, record: RunRecord) -> str:
     """For a person."""
     treated = (
         "standardized over the sites (--no-standardize to keep units)" if record.is_standardized else "not standardized"
@@ -331,7 +345,7 @@ def as_text(model: GlobalModel, record: RunRecord) -> str:
 
 
 def about_clusters(model: GlobalModel, record: RunRecord) -> str:
-    counted_by = "no phase 1" if is_all_private(model) else record.estimator
+    counted_by = record.estimator if has_local_counts(model) and not is_all_private(model) else "no phase 1"
     lines = [
         f"K = {model.n_clusters}  ({counted_by}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
         *sentences(model),
@@ -348,11 +362,16 @@ def about_clusters(model: GlobalModel, record: RunRecord) -> str:
 
 def sites_text(model: GlobalModel) -> str:
     rows = site_rows(model)
+    is_counted = has_local_counts(model)
     table = text_table(
-        ("site", "rows", "local k", "clusters held", ""),
-        [(row.name, row.rows_told, row.local_k_told, row.held_told, "") for row in rows[:MOST_SITES]],
+        ("site", "rows", *(["local k"] if is_counted else []), "clusters held", ""),
+        [
+            (row.name, row.rows_told, *([row.local_k_told] if is_counted else []), row.held_told, "")
+            for row in rows[:MOST_SITES]
+        ],
     )
-    return table if len(rows) <= MOST_SITES else f"{table}\n  and {len(rows) - MOST_SITES} more sites"
+    more = [f"  and {len(rows) - MOST_SITES} more sites"] if len(rows) > MOST_SITES else []
+    return "\n".join([table, *more, *([] if is_counted else [NOT_COUNTED])])
 
 
 def clusters_text(model: GlobalModel) -> str:
@@ -366,7 +385,7 @@ def clusters_text(model: GlobalModel) -> str:
                 f"{row.rows:,}",
                 f"{row.share:.1%}",
                 f"{len(row.sites)}{' weak' if row.is_weak else ''}",
-                *evidence(model, row),
+                *evidence_cells(model, row),
                 ", ".join(
                     f"{'high' if difference.is_above else 'low'} {model.columns[difference.column]}"
                     for difference in row.differences
@@ -377,7 +396,7 @@ def clusters_text(model: GlobalModel) -> str:
     )
 
 
-def evidence(model: GlobalModel, row: ClusterRow) -> tuple[str, ...]:
+def evidence_cells(model: GlobalModel, row: ClusterRow) -> tuple[str, ...]:
     """What speaks for a cluster, as cells."""
     if model.confidence is not None:
         own = model.confidence.clusters[row.number]

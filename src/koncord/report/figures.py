@@ -12,13 +12,13 @@ from matplotlib.ticker import MaxNLocator
 from sklearn.decomposition import PCA
 
 from koncord._words import counted
-from koncord.estimate.search import Candidate, best_of
+from koncord.estimate.search import GridResult, best_configuration
 from koncord.report.tables import count_rows
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # More points than this are a blot, not a picture.
 MOST_POINTS = 20_000
-# Okabe and Ito's colours, told apart by colour-blind readers. Seven shapes against eight colours: no two of 56
+# Okabe and Ito's colors, which color-blind readers can distinguish. Seven shapes against eight colours: no two of 56
 # components share both, and in grey the shapes and the numbers remain.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7A6A00", "#555555")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
@@ -28,7 +28,7 @@ MANY_COMPONENTS = 30
 
 
 def estimate_figure(
-    X: FloatArray, labels: IntArray, means: FloatArray, candidates: Sequence[Candidate], *, title: str
+    X: FloatArray, labels: IntArray, means: FloatArray, candidates: Sequence[GridResult], *, title: str
 ) -> Figure:
     """Rows on their first two principal axes, by component; beside it, if there was a choice, K against silhouette.
 
@@ -107,7 +107,7 @@ def draw_components(axes: Axes, X: FloatArray, labels: IntArray, means: FloatArr
     tidy(axes)
 
 
-def draw_choice(axes: Axes, candidates: Sequence[Candidate], *, n_components: int) -> None:
+def draw_choice(axes: Axes, candidates: Sequence[GridResult], *, n_components: int) -> None:
     scored = [candidate for candidate in candidates if not isnan(candidate.score)]
     axes.scatter(
         [candidate.n_components for candidate in scored],
@@ -122,7 +122,7 @@ def draw_choice(axes: Axes, candidates: Sequence[Candidate], *, n_components: in
     axes.plot(
         [row.n_components for row in best], [row.score for row in best], color=COLORS[0], lw=1.2, label="best of each K"
     )
-    chosen = best_of(candidates)
+    chosen = best_configuration(candidates)
     if scored:
         axes.scatter(
             [chosen.n_components],

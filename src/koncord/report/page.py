@@ -21,9 +21,10 @@ from koncord.report import demonstration
 from koncord.report.cells import Apart, Bar, Cell, Chip, Shade, Strong, TableView, numeric, words
 from koncord.report.choice import choice
 from koncord.report.conditions import (
-    NOT_TOLD,
+    NOT_REPORTED,
     about_floor,
     floor_of,
+    has_local_counts,
     has_micro_clusters,
     is_all_private,
     is_partly_private,
@@ -32,13 +33,14 @@ from koncord.report.conditions import (
     private_sites,
 )
 from koncord.report.federation import (
+    NOT_COUNTED,
     ClusterRow,
     about_candidates,
     average_center,
     cluster_rows,
+    counts_are_complete,
     headline,
-    is_complete,
-    n_rows_told,
+    n_rows_reported,
     notes_of,
     site_rows,
     upsilon_chosen,
@@ -54,7 +56,7 @@ from koncord.runs.folder import PAGE, read_run
 from koncord.runs.record import RunRecord
 
 # A page may load nothing and run nothing; only its own style counts.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 View = Mapping[str, Any]  # what a template names
 HEADINGS = {
     "truth": "Against the known classes",
@@ -93,9 +95,9 @@ def page(model: GlobalModel, record: RunRecord) -> str:
         "choice": choice(model),
         "holdings": holdings(model),
         "map": parameters(model, record),
-        "sizes": sizes(model, rows),
+        "sizes": sizes_view(model, rows),
         "local": local_counts(model, record),
-        "silhouettes": silhouettes(model, rows),
+        "silhouettes": silhouettes_view(model, rows),
         "centers": centers(model, rows),
         "sent": sent(model, record),
         "settings": settings(model, record),
@@ -103,7 +105,7 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     }
     return rendered(
         "page",
-        policy=POLICY,
+        policy=CONTENT_POLICY,
         css=Markup(CSS),
         headline=headline(model),
         date=record.started[:10],
@@ -130,13 +132,15 @@ def figures(model: GlobalModel, record: RunRecord) -> list[tuple[str, str, str]]
 
 def local_counts_in_short(model: GlobalModel) -> tuple[str, str]:
     """Smallest and largest local count, and where they come from."""
-    told = sorted(row.local_k for row in site_rows(model) if not row.is_silent)
+    if not has_local_counts(model):
+        return "not counted", "this method does without; --local-counts"
+    reported = sorted(row.local_k for row in site_rows(model) if row.local_k)
     how = "found at each site on its own"
     if is_all_private(model):
-        how = "cells that stand out from the noise at each site"
+        how = "left out for a privacy budget"
     elif is_partly_private(model):
-        how = "found at each site; with a privacy budget, cells that stand out from the noise"
-    return span(told) if told else NOT_TOLD, how
+        how = "found at each site; left out where there is a privacy budget"
+    return number_range(reported) if reported else NOT_REPORTED, how
 
 
 def least_apart_in_short(model: GlobalModel) -> tuple[str, str]:
@@ -153,14 +157,14 @@ def sure(model: GlobalModel) -> View:
         "belief": first,
         "others": others,
         "notes": notes_of(model),
-        "evidence": evidence(model),
+        "evidence": evidence_table(model),
         "tree": tree(model),
         "draws": draws(model),
         "upsilon": upsilon(model),
     }
 
 
-def evidence(model: GlobalModel) -> TableView | None:
+def evidence_table(model: GlobalModel) -> TableView | None:
     """What speaks for each cluster."""
     found = model.confidence
     if found is None:
@@ -285,7 +289,11 @@ def holdings(model: GlobalModel) -> View:
         ]
         for row, counts, parts in zip(sites, model.holdings.tolist(), shares.tolist(), strict=True)
     ]
-    in_all = [*model.holdings.sum(axis=0).tolist(), *([sum(withheld.values())] if withheld else []), n_rows_told(model)]
+    in_all = [
+        *model.holdings.sum(axis=0).tolist(),
+        *([sum(withheld.values())] if withheld else []),
+        n_rows_reported(model),
+    ]
     rows.append(["all sites", *(f"{total:,}" for total in in_all)])
     heads: list[str | Chip] = [*map(Chip, range(model.n_clusters)), *(["withheld"] if withheld else []), "rows"]
     table = TableView(
@@ -295,21 +303,21 @@ def holdings(model: GlobalModel) -> View:
         last_is_total=True,
         is_wide=True,
     )
-    return {"about": about_counts(model), "table": table}
+    return {"about": about_rows_by_cluster(model), "table": table}
 
 
-def about_counts(model: GlobalModel) -> str:
+def about_rows_by_cluster(model: GlobalModel) -> str:
     """What counts of rows leave out, and what noise they have."""
     said = []
     if is_all_private(model):
         said.append("Counts are noisy: every site has a privacy budget.")
     elif is_partly_private(model):
-        said.append(f"Counts of {', '.join(sorted(private_sites(model)))} are noisy, for a privacy budget.")
+        said.append(f"Counts of {', '.join(sorted(private_sites(model)))} are noisy because of a privacy budget.")
     if floor_of(model) != 1:
         said.append(f"A count stands for at least {about_floor(model)}, here and below.")
         if not is_all_private(model):
             said.append(
-                "Rows of a cluster that are fewer at a site are counted with another one; their labels are not."
+                "Where a site has fewer rows of a cluster, they are counted with another cluster; their labels stay."
             )
     return " ".join(said)
 
@@ -387,13 +395,13 @@ def components_table(model: GlobalModel) -> TableView:
 # --- one bar a cluster, one a site ---
 
 
-def sizes(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
+def sizes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
     largest = max(row.share for row in rows)
-    caption = "No site told of rows by cluster; the weights are equal for want of counts"
-    if is_complete(model):
+    caption = "No site reported rows by cluster; without counts, all weights are equal"
+    if counts_are_complete(model):
         caption = "Rows in each cluster over all sites, their part of all rows, and the sites that hold any"
     elif model.holdings.any():
-        caption = "Rows that sites told of in each cluster, their part of all such rows, and the sites that told of any"
+        caption = "Rows reported in each cluster, their part of all reported rows, and the sites that reported any"
     table = TableView(
         caption=caption,
         columns=[*words("cluster"), *numeric("rows", "weight", "sites"), *words("compared with the largest")],
@@ -414,29 +422,38 @@ def sizes(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
 
 def local_counts(model: GlobalModel, record: RunRecord) -> View:
     rows = site_rows(model)
-    largest = max(row.local_k for row in rows)
+    is_counted = has_local_counts(model)
+    largest = max([1, *(row.local_k or 0 for row in rows)])
     known = {} if record.truth is None else record.truth.local_counts
     table = TableView(
-        caption="Local k of each site, and how many global clusters it holds",
+        caption="Local k of each site, and how many global clusters it holds"
+        if is_counted
+        else "How many global clusters each site holds",
         columns=[
             *words("site"),
-            *numeric("rows", "local k", *(["known classes"] if known else []), "clusters held"),
-            *words("local k, compared with the largest"),
+            *numeric(
+                "rows",
+                *(["local k"] if is_counted else []),
+                *(["known classes"] if known else []),
+                "clusters held",
+            ),
+            *words(*(["local k, compared with the largest"] if is_counted else [])),
         ],
         rows=[
             [
                 row.name,
                 row.rows_told,
-                row.local_k_told,
+                *([row.local_k_told] if is_counted else []),
                 *([str(known[row.name])] if known else []),
                 row.held_told,
-                Bar(row.local_k, 0.0, largest),
+                *([Bar(row.local_k or 0, 0.0, largest)] if is_counted else []),
             ]
             for row in rows
         ],
         is_wide=True,
     )
     return {
+        "not_counted": "" if is_counted else NOT_COUNTED,
         "private": private_sites(model),
         "where_private": at_private_sites(model),
         "counters": "" if is_all_private(model) else "Each other site" if private_sites(model) else "Each site",
@@ -454,10 +471,10 @@ def at_private_sites(model: GlobalModel) -> str:
 def about_held(model: GlobalModel) -> str:
     if floor_of(model) == 1 and not private_sites(model):
         return "The clusters held are the global ones with at least one of its rows."
-    return "The clusters held are the global ones that it told of rows in."
+    return "The clusters held are the global ones in which it reported rows."
 
 
-def silhouettes(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
+def silhouettes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
     values = [row.silhouette for row in rows if row.silhouette is not None]
     if not values:
         return {"table": None, "why_none": why_no_silhouette(model)}
@@ -518,11 +535,11 @@ def sent(model: GlobalModel, record: RunRecord) -> View:
 
 
 def warnings(model: GlobalModel, record: RunRecord) -> list[str]:
-    """What of the messages tells of single rows."""
+    """What of the messages discloses single rows."""
     said = []
     if discloses(record):
         said.append(
-            f"{record.aggregator} sends values that grow with the rows of a site: whoever reads its messages can read "
+            f"{record.aggregator} sends values that grow with the rows of a site: a reader of its messages can read "
             "rows. It ran because it was allowed to."
         )
     lone = [row.name for row in site_rows(model) if row.rows == 1 and row.name not in private_sites(model)]
@@ -539,15 +556,15 @@ def sent_by_site(model: GlobalModel, record: RunRecord) -> TableView:
         n_bytes[departed.site] += departed.n_bytes
 
     def line(name: str, n_messages: int, n_numbers: int, size: int, n_rows: int) -> list[str]:
-        in_table = f"{n_rows * len(model.columns):,}" if n_rows else NOT_TOLD
+        in_table = f"{n_rows * len(model.columns):,}" if n_rows else NOT_REPORTED
         return [name, f"{n_messages:,}", f"{n_numbers:,}", size_of(size), in_table]
 
     rows = [
         line(row.name, messages[row.name], numbers[row.name], n_bytes[row.name], row.rows) for row in site_rows(model)
     ]
-    rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), n_rows_told(model)))
+    rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), n_rows_reported(model)))
     return TableView(
-        caption="Sent by each site, and for comparison the size of its table, by the rows it told of",
+        caption="Sent by each site, and for comparison the size of its table, by the rows it reported",
         columns=[*words("site"), *numeric("messages", "numbers sent", "bytes sent", "numbers in its table")],
         rows=rows,
         last_is_total=True,
@@ -564,7 +581,7 @@ def sent_by_message(record: RunRecord) -> TableView:
         caption="Sent by kind of message, over all sites, in the order of the exchanges",
         columns=[*words("message"), *numeric("times", "numbers in one", "numbers in all", "bytes in all")],
         rows=[
-            [kind, f"{len(numbers):,}", span(sorted(numbers)), f"{sum(numbers):,}", size_of(n_bytes[kind])]
+            [kind, f"{len(numbers):,}", number_range(sorted(numbers)), f"{sum(numbers):,}", size_of(n_bytes[kind])]
             for kind, numbers in kinds.items()
         ],
     )
@@ -604,7 +621,7 @@ def settings(model: GlobalModel, record: RunRecord) -> View:
         "seconds": record.seconds,
         "seed": model.seed,
         "estimator": model.settings.get("estimator", record.estimator),
-        "left_out": f" left out{at_private_sites(model)}" if private_sites(model) else "",
+        "left_out": where_left_out(model),
         "aggregator": model.settings.get("aggregator", record.aggregator),
         "scaled": scaled if record.is_standardized else "no, columns in their own units",
         "options": [(name, setting(value)) for name, value in record.options.items()],
@@ -613,6 +630,13 @@ def settings(model: GlobalModel, record: RunRecord) -> View:
         "files": files,
         "versions": sorted({**model.versions, **record.versions}.items()),
     }
+
+
+def where_left_out(model: GlobalModel) -> str:
+    """Where phase 1 was left out, if it was."""
+    if not has_local_counts(model):
+        return " left out: the method does without"
+    return f" left out{at_private_sites(model)}" if private_sites(model) else ""
 
 
 def told_by_server(model: GlobalModel) -> dict[str, str | int | float]:
@@ -633,11 +657,11 @@ def told_by_server(model: GlobalModel) -> dict[str, str | int | float]:
 
 def timings(model: GlobalModel, record: RunRecord) -> TableView:
     """Seconds the sites took, one after the other, by the kind of their answer."""
-    prepared = "Prepared is phase 1"
+    prepared = "Prepared is phase 1" if has_local_counts(model) else "Prepared is the change of scale"
     if is_all_private(model):
-        prepared = "Prepared is the search for cells that stand out from the noise"
+        prepared = "Prepared takes the agreed scale"
     elif is_partly_private(model):
-        prepared += ", or with a privacy budget the search for cells that stand out from the noise"
+        prepared += ", or with a privacy budget takes the agreed scale"
     seconds: dict[str, list[float]] = {}
     for departed in record.departures:
         seconds.setdefault(departed.message, []).append(departed.seconds)
@@ -691,7 +715,7 @@ def what_makes_a_cluster(model: GlobalModel) -> str:
 
 
 def what_leaves(model: GlobalModel, record: RunRecord) -> str:
-    """What the messages hold, and what may be told from them."""
+    """What the messages hold, and what a reader may learn from them."""
     if discloses(record):
         return "This method sends rows in a form the server can read."
     said = ["Parameters such as means, counts and radii, never the rows."]
@@ -701,8 +725,8 @@ def what_leaves(model: GlobalModel, record: RunRecord) -> str:
     elif floor is None:
         said.append("Each site decides how many rows a number stands for at least.")
     if not is_all_private(model):
-        said.append("They still tell something: a mean of few rows lies close to these rows")
-        said[-1] += "." if floor is not None and floor > 1 else ", and a count of one tells of one row."
+        said.append("They still disclose something: a mean of few rows lies close to these rows")
+        said[-1] += "." if floor is not None and floor > 1 else ", and a count of one stands for one row."
     if not private_sites(model):
         said.append("No noise is added.")
     else:
@@ -719,7 +743,7 @@ def how_found(model: GlobalModel, record: RunRecord) -> str:
         return "found, given an upper bound"
     asked = record.clusters_given
     if asked is None:
-        return "nobody was told this number"
+        return "this number was not given"
     return "as asked" if asked == model.n_clusters else f"{asked} were asked for"
 
 
@@ -727,7 +751,7 @@ def discloses(record: RunRecord) -> bool:
     return any(each.grows_with_rows for each in record.sends)
 
 
-def span(values: Sequence[int]) -> str:
+def number_range(values: Sequence[int]) -> str:
     """Smallest and largest of sorted numbers, or the one they all are."""
     return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
 

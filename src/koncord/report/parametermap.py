@@ -160,10 +160,10 @@ def marks(plane: Plane, components: FloatArray, part: str) -> list[Markup]:
         number = seen.get(site, 0)
         seen[site] = number + 1
         went = "set aside" if is_aside else f"cluster {group}"
-        told = tag("title", f"{site}, {part} {number}: {went}")
-        shape, kind = (SHAPES[0], "aside") if is_aside else (SHAPES[group % len(SHAPES)], color(group))
+        said = tag("title", f"{site}, {part} {number}: {went}")
+        shape, kind = (SITE_MARKS[0], "aside") if is_aside else (SITE_MARKS[group % len(SITE_MARKS)], color(group))
         outline = " ".join(f"{at(x + MARK * dx)},{at(y + MARK * dy)}" for dx, dy in shape)
-        drawn.append(tag("polygon", told, points=outline, class_=f"mark {kind}"))
+        drawn.append(tag("polygon", said, points=outline, class_=f"mark {kind}"))
     return drawn
 
 
@@ -212,7 +212,7 @@ def polygon(n_corners: int, first: float, *, inner: float = 1.0, size: float = 1
 
 
 # A disc, triangle up, square, diamond, triangle down, star, plus.
-SHAPES = (
+SITE_MARKS = (
     polygon(14, 0.0),
     polygon(3, -pi / 2, size=1.35),
     polygon(4, pi / 4, size=1.25),

@@ -11,21 +11,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from koncord.report.cells import is_short
 from koncord.report.numbers import fixed
-from koncord.report.svg import shown
+from koncord.report.svg import shown_value
 
 
 def rendered(template: str, **context: Any) -> str:
     """The text of a template of this package with these names in it."""
-    return environment().get_template(f"{template}.html.jinja").render(**context)
+    return template_environment().get_template(f"{template}.html.jinja").render(**context)
 
 
 @cache
-def environment() -> Environment:
+def template_environment() -> Environment:
     made = Environment(
         loader=PackageLoader("koncord.report"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=shown,
+        finalize=shown_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -87,10 +87,10 @@ def about_next(sure: Confidence) -> str | None:
         what = "it"
     elif rows[cut.cluster] == max(rows):
         what = f"the largest, {cut.cluster},"
-    told = f"A {ordinal(k + 1)} would cut {what} at {cut.apart:.1f}"
+    said = f"A {ordinal(k + 1)} would cut {what} at {cut.apart:.1f}"
     if k > 1 and cut.apart >= SINGLE_PEAK:
-        return f"{told}, which stands apart too: there may be more clusters."
-    return f"{told}."
+        return f"{said}, which stands apart too: there may be more clusters."
+    return f"{said}."
 
 
 def about_sites(sure: Confidence) -> str | None:
@@ -152,8 +152,8 @@ def about_draws(sure: Confidence) -> str | None:
     k = len(sure.clusters)
     own = sum(each.share for each in sure.resampled if each.n_clusters == k)
     others = [each.n_clusters for each in sure.resampled if each.n_clusters != k]
-    told = f"Of {sure.n_draws} draws of the sites with replacement, {own:.0%} give K = {k}"
-    return f"{told}." if not others else f"{told}, the others {span(sorted(others))}."
+    said = f"Of {sure.n_draws} draws of the sites with replacement, {own:.0%} give K = {k}"
+    return f"{said}." if not others else f"{said}, the others {k_range(sorted(others))}."
 
 
 def stability_of(cluster: ClusterConfidence) -> str:
@@ -166,7 +166,7 @@ def apart_of(cluster: ClusterConfidence) -> str:
     return "none" if cluster.apart is None else f"{cluster.apart:.1f} from {cluster.nearest}"
 
 
-def span(ks: Sequence[int]) -> str:
+def k_range(ks: Sequence[int]) -> str:
     return str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
 
 

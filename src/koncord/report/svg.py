@@ -5,7 +5,7 @@ from markupsafe import Markup, escape
 from koncord._text import showable
 
 
-def shown(value: object) -> object:
+def shown_value(value: object) -> object:
     """Text that others wrote, fit to be shown; markup as it is."""
     return value if hasattr(value, "__html__") else showable(str(value))
 
@@ -16,6 +16,7 @@ def tag(name: str, *content: object, **attributes: object) -> Markup:
     >>> tag("text", "a < b", tag("title", "<script>"), class_="n", data_site='a"b')
     Markup('<text class="n" data-site="a&#34;b">a &lt; b<title>&lt;script&gt;</title></text>')
     """
-    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(shown(at))}"' for key, at in attributes.items())
-    inside = "".join(escape(shown(part)) for part in content)
+    named = {key.rstrip("_").replace("_", "-"): escape(shown_value(at)) for key, at in attributes.items()}
+    given = "".join(f' {key}="{at}"' for key, at in named.items())
+    inside = "".join(escape(shown_value(part)) for part in content)
     return Markup(f"<{name}{given}>{inside}</{name}>")

@@ -8,7 +8,7 @@ import numpy as np
 
 from koncord import theory
 from koncord._words import text_table
-from koncord.estimate.search import Candidate, best_of
+from koncord.estimate.search import GridResult, best_configuration
 from koncord.types import FloatArray, IntArray
 
 # Longer lists of K are cut to the best.
@@ -60,13 +60,13 @@ def component_rows(X: FloatArray, labels: IntArray, variances: FloatArray) -> li
     return rows
 
 
-def count_rows(candidates: Sequence[Candidate]) -> list[CountRow]:
+def count_rows(candidates: Sequence[GridResult]) -> list[CountRow]:
     """The best of each number of components, fewest first; the chosen one is the best of all."""
-    chosen = best_of(candidates) if candidates else None
+    chosen = best_configuration(candidates) if candidates else None
     rows = []
     for n_components in sorted({candidate.n_components for candidate in candidates}):
         same = [candidate for candidate in candidates if candidate.n_components == n_components]
-        best = best_of(same)
+        best = best_configuration(same)
         rows.append(
             CountRow(n_components=n_components, score=best.score, n_configurations=len(same), is_chosen=best is chosen)
         )

@@ -34,7 +34,7 @@ def tree_drawing(model: GlobalModel) -> Markup:
         tag("rect", class_="frame", x="1", y="1", width=f"{WIDTH - 2:g}", height=f"{bottom + 6:.1f}"),
         *(
             tag("text", str(k), class_="axis", x=f"{across(k):.1f}", y=f"{bottom + 22:.1f}", text_anchor="middle")
-            for k in ticks(last, model.n_clusters)
+            for k in k_ticks(last, model.n_clusters)
         ),
         tag("text", "K", class_="axis", x="6", y=f"{bottom + 22:.1f}"),
     ]
@@ -105,7 +105,7 @@ def spans(tree: ClusterTree, node: int, last: int) -> tuple[float, float]:
     return start, min(n - made - 0.5 if made >= 0 else n, last)
 
 
-def ticks(last: int, k: int) -> list[int]:
+def k_ticks(last: int, k: int) -> list[int]:
     """Values of K below the drawing: all of a few, the ends and the found one of many."""
     if last <= MOST_TICKS:
         return list(range(1, last + 1))

@@ -37,9 +37,13 @@ def assign(model: GlobalModel, X: FloatArray, *, quantile: float | None = None) 
 
     With a `quantile`, a row beyond it is an outlier; distances stay those to the cluster that it is nearest to.
     """
-    labels = model.predict(X)
-    given = labels if quantile is None else model.predict(X, outliers=True, quantile=quantile)
-    Z = model.scaled(X)
+    return assign_scaled(model, model.scaled(X), quantile=quantile)
+
+
+def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None = None) -> Assignments:
+    """Assign every row of Z (n, n_features), as the model's plan makes it."""
+    labels = model.assign(Z)
+    given = labels if quantile is None else model.without_outliers(Z, labels, quantile)
     distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
     step = max(MOST_DISTANCES // model.n_clusters, 1)
     for start in range(0, len(Z), step):
@@ -75,20 +79,20 @@ def as_csv(found: Assignments) -> str:
         zip(
             range(1, len(found) + 1),
             found.labels.tolist(),
-            shortened(found.distances),
+            distance_texts(found.distances),
             empty if found.runner_ups is None else found.runner_ups.tolist(),
-            empty if found.runner_up_distances is None else shortened(found.runner_up_distances),
+            empty if found.runner_up_distances is None else distance_texts(found.runner_up_distances),
             strict=True,
         )
     )
     return text.getvalue()
 
 
-def shortened(distances: FloatArray) -> list[str]:
+def distance_texts(distances: FloatArray) -> list[str]:
     return [f"{distance:.6g}" for distance in distances.tolist()]
 
 
-def as_record(found: Assignments, n_clusters: int) -> dict[str, Any]:
+def assignments_record(found: Assignments, n_clusters: int) -> dict[str, Any]:
     """For a machine."""
     return {
         "labels": found.labels,

@@ -9,7 +9,7 @@ from shutil import rmtree
 
 from koncord._files import write_atomic
 from koncord.model.globalmodel import GlobalModel
-from koncord.runs.assignments import as_csv, assign
+from koncord.runs.assignments import as_csv, assign_scaled
 from koncord.runs.record import RunRecord
 from koncord.runs.reports import Reports
 from koncord.types import FloatArray
@@ -39,8 +39,8 @@ def write_run(
     page : str
         The report, as HTML.
     tables : mapping of str to array (n_samples, n_features), default None
-        The rows of each site, with the model's columns in its order: their labels are written too. None where the
-        tables are not here.
+        The rows of each site as the model's plan makes them: their labels are written too. None where the tables are
+        not here.
     reports : Reports, default None
         What the sites sent, in a file that its owner alone may read; None where it is not kept. It comes last: as long
         as it holds a site, the site can be forgotten again.
@@ -62,8 +62,8 @@ def replace_run(folder: Path, model: GlobalModel, record: RunRecord, page: str, 
 
 def write_site_labels(folder: Path, model: GlobalModel, tables: Mapping[str, FloatArray]) -> None:
     (folder / LABELS).mkdir()
-    for site, X in tables.items():
-        write_atomic(labels_file(folder, site), as_csv(assign(model, X)).encode())
+    for site, Z in tables.items():
+        write_atomic(labels_file(folder, site), as_csv(assign_scaled(model, Z)).encode())
 
 
 def read_run(folder: Path) -> tuple[GlobalModel, RunRecord]:

@@ -16,8 +16,8 @@ from koncord.protocol.departures import Departure
 from koncord.protocol.schema import Sent
 from koncord.protocol.setup import SENDS
 
-FORMAT = "koncord-run"
-VERSION = 1
+RECORD_FORMAT = "koncord-run"
+RECORD_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,8 @@ class RunRecord:
     departures: tuple[Departure, ...]
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the model does not name
     truth: Truth | None = None
-    clusters_given: int | None = None  # how many the aggregator was told to find; None where it found their number
-    clusters_bound: int | None = None  # how many it was told there are at most
+    clusters_given: int | None = None  # how many the aggregator was asked to find; None where it found their number
+    clusters_bound: int | None = None  # the most it was allowed to find
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
     labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
     forgotten: tuple[str, ...] = ()  # sites that took part and were left out later
@@ -119,7 +119,7 @@ class RunRecord:
         )
 
     def save(self, path: Path) -> None:
-        record = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        record = {"format": RECORD_FORMAT, "version": RECORD_VERSION, **asdict(self)}
         write_atomic(path, f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
 
     @classmethod
@@ -129,12 +129,12 @@ class RunRecord:
             raise KoncordError(f"There is no record of a run '{path}'.")
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            if record["format"] != FORMAT:
+            if record["format"] != RECORD_FORMAT:
                 raise ValueError("another format")
-            if record["version"] != VERSION:
+            if record["version"] != RECORD_VERSION:
                 raise KoncordError(
                     f"'{path}' is the record of a run of version {record['version']}; "
-                    f"this koncord reads version {VERSION}."
+                    f"this koncord reads version {RECORD_VERSION}."
                 )
             given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls) if each.name in record}
             if "clusters_bound" not in record:
@@ -154,7 +154,7 @@ def counts_in_older(record: Mapping[str, Any]) -> dict[str, int | None]:
 
     AFCL was the only aggregator with a bound.
     """
-    told = record.get("clusters_given")
-    told = record["options"].get("--clusters") if told is None else told
+    given = record.get("clusters_given")
+    given = record["options"].get("--clusters") if given is None else given
     is_bound = record["aggregator"] == "afcl"
-    return {"clusters_given": None if is_bound else told, "clusters_bound": told if is_bound else None}
+    return {"clusters_given": None if is_bound else given, "clusters_bound": given if is_bound else None}

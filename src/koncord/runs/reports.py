@@ -2,12 +2,12 @@
 
 A run whose method asks every site once follows from these replies alone. They are kept under what was asked, byte for
 byte, with the columns and the scale that were agreed on at the beginning. Nothing else is in the file: neither rows nor
-what the sites told at the end about who holds what.
+what the sites reported at the end about who holds what.
 
-File format (version 1): a safetensors file that its owner alone may read. Its arrays are ``means`` and ``scales`` and,
-for each reply, ``replies.SITE.DIGEST`` (bytes), SITE being the position of the site in ``sites`` and DIGEST the SHA-256
-of the message it answers. Its metadata is one entry ``koncord``: a JSON object with ``format``, ``version`` and the
-other fields of `Reports`.
+File format (version 1): a safetensors file that its owner alone may read. Its arrays are ``means`` and ``scales``,
+``measure`` and ``prepare`` (bytes) where columns were prepared, and, for each reply, ``replies.SITE.DIGEST`` (bytes),
+SITE being the position of the site in ``sites`` and DIGEST the SHA-256 of the message it answers. Its metadata is one
+entry ``koncord``: a JSON object with ``format``, ``version`` and the other fields of `Reports`.
 """
 
 import hashlib
@@ -27,8 +27,9 @@ from koncord.types import FloatArray
 
 FORMAT, VERSION = "koncord-reports", 1
 PREFIX = "replies."
+OPENING = ("measure", "prepare")
 
-Replies = Mapping[str, bytes]  # by the digest of the message that was asked
+KeptReplies = Mapping[str, bytes]  # by the digest of the message that was asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,6 +39,9 @@ class Agreement:
     columns: tuple[str, ...]
     means: FloatArray  # (n_features,) subtracted from a row
     scales: FloatArray  # (n_features,) a row is divided by
+    # Where more than a scale was agreed on: what was measured by, and the plan, as the sites got them.
+    measure: bytes = b""
+    prepare: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,12 +51,13 @@ class Reports:
     agreement: Agreement
     aggregator: str  # by name
     parameters: Mapping[str, Any]  # of the aggregator
-    method: str = ""  # as sites over a network were told of it; empty in one process
+    method: str = ""  # as it was stated to sites over a network; empty in one process
     settings: Mapping[str, str]  # as the model has them
     seed: int
     min_report: int | None
     min_support: int
-    replies: Mapping[str, Replies]  # by site
+    local_counts: bool = True  # whether the sites were asked for them
+    replies: Mapping[str, KeptReplies]  # by site
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -66,14 +71,17 @@ class Reports:
             raise ValueError(f"{site!r} is the only site of this run: without it there is no model; delete the run.")
         return replace(self, replies={name: own for name, own in self.replies.items() if name != site})
 
-    def with_replies(self, more: Mapping[str, Replies]) -> Self:
+    def with_replies(self, more: Mapping[str, KeptReplies]) -> Self:
         """The same with what other sites sent."""
         return replace(self, replies={**self.replies, **more})
 
     def save(self, path: Path) -> None:
         """Write the file: whole, and for its owner only."""
         sites = self.sites
-        arrays = {"means": self.agreement.means, "scales": self.agreement.scales} | {
+        opening = {name: getattr(self.agreement, name) for name in OPENING}
+        arrays = {"means": self.agreement.means, "scales": self.agreement.scales}
+        arrays |= {name: np.frombuffer(each, dtype=np.uint8) for name, each in opening.items() if each}
+        arrays |= {
             f"{PREFIX}{at}.{asked}": np.frombuffer(reply, dtype=np.uint8)
             for at, site in enumerate(sites)
             for asked, reply in self.replies[site].items()
@@ -89,6 +97,7 @@ class Reports:
             "settings": dict(self.settings),
             "seed": self.seed,
             "min_report": self.min_report,
+            "local_counts": self.local_counts,
             "min_support": self.min_support,
         }
         data = save(arrays, metadata={"koncord": json.dumps(header)})
@@ -113,12 +122,17 @@ class Reports:
                 if name.startswith(PREFIX):
                     at, asked = name.removeprefix(PREFIX).split(".")
                     replies[header["sites"][int(at)]][asked] = arrays[name].tobytes()
-            agreed = Agreement(columns=tuple(header["columns"]), means=arrays["means"], scales=arrays["scales"])
+            agreed = Agreement(
+                columns=tuple(header["columns"]),
+                means=arrays["means"],
+                scales=arrays["scales"],
+                **{name: arrays[name].tobytes() for name in OPENING if name in arrays},
+            )
             own = {
                 name: header[name]
                 for name in ("aggregator", "parameters", "method", "settings", "seed", "min_report", "min_support")
             }
-            return cls(agreement=agreed, replies=replies, **own)
+            return cls(agreement=agreed, replies=replies, local_counts=header.get("local_counts", True), **own)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError) as error:
             raise KoncordError(f"'{path}' does not hold the reports of a koncord run.") from error
 

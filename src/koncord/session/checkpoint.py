@@ -153,7 +153,7 @@ class SiteMemory:
     def __init__(self, path: Path, site: Site, aggregator: type[Aggregator], identity: Mapping[str, Any]) -> None:
         self.path = path
         self.site = site
-        self.identity = {**identity, **budget_of(site)}
+        self.identity = {**identity, **stated_budget(site)}
         self.last = Answered(exchange=0)
         if path.exists():
             self._restore(aggregator)
@@ -189,7 +189,12 @@ class SiteMemory:
             self._keep()  # also what an answer that failed has spent, and that it failed
 
     def _keep(self) -> None:
-        kept = {"prepared": self.site.prepared, "estimate": self.site.estimate, "state": self.site.state}
+        kept: dict[str, Any] = {
+            "measured": self.site.measured,
+            "prepared": self.site.prepared,
+            "estimate": self.site.estimate,
+            "state": self.site.state,
+        }
         if self.site.private is not None:
             kept["known"] = self.site.private.known
         blobs = {name: pack(record) for name, record in kept.items() if record is not None}
@@ -220,15 +225,18 @@ class SiteMemory:
             seconds=header["seconds"],
         )
         self.site.guard.restore(header["guard"])
+        if "measured" in blobs:
+            self.site.resume_measured(unpack(blobs["measured"], (setup.Measure,))[0])
         prepared = unpack(blobs["prepared"], (setup.Prepare,))[0] if "prepared" in blobs else None
         if self.site.private is not None:
             self.site.resume_private(unpack(blobs["known"], (Known,))[0], prepared)
         elif prepared is not None:
             state = unpack(blobs["state"], state_kinds(aggregator))[0] if "state" in blobs else None
-            self.site.resume(prepared, unpack(blobs["estimate"], (LocalEstimate,))[0], state)
+            found = unpack(blobs["estimate"], (LocalEstimate,))[0] if "estimate" in blobs else None
+            self.site.resume(prepared, found, state)
 
 
-def budget_of(site: Site) -> dict[str, Any]:
+def stated_budget(site: Site) -> dict[str, Any]:
     """The privacy budget of a site, by the name it has in a sentence."""
     return {} if site.private is None else {"privacy budget": site.private.budget.as_dict()}
 

@@ -14,13 +14,14 @@ from koncord.aggregate.consensus import Consensus
 from koncord.data.demonstrations import Classes, Demonstration
 from koncord.estimate.asm import ASM
 from koncord.model.globalmodel import GlobalModel
+from koncord.prepare.settings import Preparation
 from koncord.runs.record import Crossing, Truth
 from koncord.session.federation import RunResult, run
 from koncord.session.inprocess import in_process
 from koncord.session.policy import SitePolicy
 from koncord.types import IntArray
 
-N_STARTS = 10  # of k-means with all rows in one place
+N_POOLED_STARTS = 10  # of k-means with all rows in one place
 
 
 def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
@@ -47,7 +48,9 @@ def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
             estimator=estimator,
             seed=shown.seed,
             standardize=True,
+            preparation=Preparation(),
             site_policy=SitePolicy(),
+            local_counts=True,
             estimator_name="asm",
             files=files,
         )
@@ -113,7 +116,7 @@ def pooled_ari(shown: Demonstration) -> float:
     from sklearn.preprocessing import StandardScaler
 
     n_true = len(shown.classes[0].names)
-    pooled = make_pipeline(StandardScaler(), KMeans(n_true, n_init=N_STARTS, random_state=shown.seed))
+    pooled = make_pipeline(StandardScaler(), KMeans(n_true, n_init=N_POOLED_STARTS, random_state=shown.seed))
     pooled.fit(shown.pooled)
     if shown.held_out is not None:
         assert shown.held_out_classes is not None

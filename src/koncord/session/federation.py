@@ -1,6 +1,7 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -12,17 +13,20 @@ import numpy as np
 from koncord._progress import part, report
 from koncord._records import from_json
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator, Outcome, members_of, sends_rows
+from koncord.aggregate.base import Aggregator, Described, Outcome, members_of, sends_rows
 from koncord.aggregate.diagnostics import is_json
 from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
+from koncord.prepare.settings import Preparation
 from koncord.protocol import setup
 from koncord.protocol.departures import Departure
+from koncord.protocol.wire import pack
 from koncord.runs.record import RunRecord
 from koncord.runs.reports import Agreement, Reports
 from koncord.session.policy import ServerPolicy, SitePolicy
+from koncord.session.preparing import Opened, opened, opened_again
 from koncord.session.roster import Roster
-from koncord.session.rounds import Asked, run_rounds
+from koncord.session.rounds import RoundRequest, run_rounds
 from koncord.session.site import Site, client_stream
 from koncord.session.transport import PackedLink
 from koncord.types import FloatArray, IntArray
@@ -54,6 +58,8 @@ def run(
     site_policy: SitePolicy | None = None,
     server_policy: ServerPolicy | None = None,
     common_columns: bool = False,
+    preparation: Preparation | None = None,
+    local_counts: bool = False,
     estimator_name: str | None = None,
     started: datetime | None = None,
     options: Mapping[str, Any] | None = None,
@@ -82,6 +88,10 @@ def run(
         How many sites a cluster needs; the quorum and the timeouts are the link's. None is `ServerPolicy()`.
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others.
+    preparation : Preparation or None, default None
+        What is done with columns before phase 1; it takes the place of `standardize`. None is nothing but one scale.
+    local_counts : bool, default False
+        Have every site run phase 1 and tell its local k also where the aggregator does without them.
     estimator_name : str, default None
         The estimator's name in a sentence; None takes the name of its class.
     started : datetime or None, default None
@@ -102,7 +112,7 @@ def run(
     """
     began = perf_counter()
     started = started or datetime.now(UTC)
-    with one_thread():
+    with one_thread(), closing(link):
         model = run_federation(
             link,
             aggregator,
@@ -112,6 +122,9 @@ def run(
             min_report=None if site_policy is None else site_policy.min_report,
             min_support=(server_policy or ServerPolicy()).min_support,
             common_columns=common_columns,
+            preparation=preparation,
+            # A site with a budget does not run phase 1; the others of the run do.
+            local_counts=local_counts or (site_policy is not None and site_policy.budget is not None),
             agreement=agreement,
         )
     record = RunRecord.of_run(
@@ -129,7 +142,8 @@ def run(
         labels_at_sites=labels_at_sites,
         labels_in_memory=labels_in_memory,
     )
-    reports = reports_of(link, aggregator, model) if can_keep(aggregator) else None
+    keeps = can_keep(aggregator) and not model.session.privacy  # a budget takes more than one answer
+    reports = reports_of(link, aggregator, model) if keeps else None
     return RunResult(model=model, record=record, reports=reports)
 
 
@@ -141,7 +155,13 @@ def can_keep(aggregator: Aggregator) -> bool:
 def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> Reports:
     """What the sites of a run sent, except at the end."""
     return Reports(
-        agreement=Agreement(columns=model.columns, means=model.means, scales=model.scales),
+        agreement=Agreement(
+            columns=model.columns,
+            means=model.means,
+            scales=model.scales,
+            measure=b"" if link.guard.measure is None else pack(link.guard.measure),
+            prepare=b"" if link.guard.measure is None or link.guard.prepare is None else pack(link.guard.prepare),
+        ),
         aggregator=aggregator.name,
         parameters=aggregator.get_params(deep=False),
         method=link.method,
@@ -149,14 +169,14 @@ def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> 
         seed=model.seed or 0,
         min_report=model.session.min_report,
         min_support=model.session.min_support,
+        local_counts=bool(model.local_counts),
         replies={site: dict(replies) for site, replies in link.kept.items()},
     )
 
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
     """Rows of a site on the scale of the model, whether or not it took part to the end."""
-    rows: FloatArray = (site.table[:, setup.order_of(site.columns, model.columns)] - model.means) / model.scales
-    return rows
+    return model.plan.apply(site.table, site.columns, site.levels, centers=model.centers)
 
 
 def run_federation(
@@ -169,50 +189,63 @@ def run_federation(
     min_report: int | None = None,
     min_support: int = 1,
     common_columns: bool = False,
+    preparation: Preparation | None = None,
+    local_counts: bool = False,
     agreement: Agreement | None = None,
     asks_holdings: Collection[str] | None = None,
 ) -> GlobalModel:
-    """Both phases over any link: agree on columns and scale, estimate local k, aggregate, count who holds what.
+    """Both phases over any link: agree on columns and scale, count locally, aggregate, count who holds what.
 
     A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
     that took part in either phase; the scale is that of the sites that were there at the beginning. `min_report` is
     the floor that all sites have; None where each has one of its own, which the server does not know. With an
-    `agreement`, columns and scale are those. `asks_holdings` are the sites that label their rows at the end, None all
-    of them; where some do not, the counts are those of the components that the sites sent.
+    `agreement`, columns and scale are those. Phase 1 runs with `local_counts`, or where the aggregator needs it.
+    `asks_holdings` are the sites that label their rows at the end, None all of them; where some do not, the counts are
+    those of the components that the sites sent.
     """
     aggregator = aggregator.for_run(min_report=min_report, min_support=min_support)
     min_support = max(min_support, aggregator.support)
     link.guard.expect(aggregator.replies)
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
-        moments = roster.require(setup.Describe())
-        roster.open()
-    agreed = agreed_by(moments, standardize=standardize, common=common_columns) if agreement is None else agreement
-    columns, means, scales = agreed.columns, agreed.means, agreed.scales
+        agreed = (
+            opened(roster, preparation, standardize=standardize, common=common_columns)
+            if agreement is None
+            else opened_again(roster, agreement)
+        )
+    plan = agreed.plan
     # The server comes first: it checks its parameters before any site begins to work.
-    server = aggregator.server(link.clients, len(columns), np.random.default_rng(client_stream(seed, SERVER, 0)))
-    prepare = setup.Prepare(seed=seed, columns=columns, means=means, scales=scales)
-    prepared = roster.require(prepare)  # goes down with the server's first message
+    rng = np.random.default_rng(client_stream(seed, SERVER, 0))
+    described = described_by(agreed)
+    if described:
+        server = aggregator.private_server(link.clients, len(plan.features), rng, described)
+    else:
+        server = aggregator.server(link.clients, len(plan.features), rng)
+    asks_local_k = local_counts or aggregator.needs_local_counts
+    # It goes down with the server's first message.
+    prepared = roster.require(setup.prepare_message(seed, plan, asks_local_k=asks_local_k))
     with part(0.05, 0.95, "phases 1 and 2"):
-        outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6)
+        outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6 if asks_local_k else 0.4)
     with part(0.95, 1.0, "who holds what"):
         link.keeps = False
         attribute = dict.fromkeys(link.clients if asks_holdings is None else asks_holdings, attribution_of(outcome))
-        holdings = roster.exchange_all([Asked(round_=round_, down=attribute)])[0] if attribute else {}
+        holdings = roster.exchange_all([RoundRequest(round_=round_, down=attribute)])[0] if attribute else {}
         if asks_holdings is not None:
             holdings = component_holdings(outcome)
     report(1.0)
     sites = tuple(sorted(prepared))
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)
     counts = np.array([holdings[site].counts if site in holdings else nothing for site in sites])
+    sent = agreed.replies
     return GlobalModel(
         centers=outcome.centers,
-        weights=shares_of(counts.sum(axis=0)),
-        columns=columns,
-        means=means,
-        scales=scales,
+        weights=shares_of_counts(counts.sum(axis=0)),
+        columns=plan.features,
+        means=plan.feature_means,
+        scales=plan.feature_scales,
+        plan=plan,
         sites=sites,
-        local_counts=tuple(prepared[site].local_k for site in sites),
+        local_counts=tuple(prepared[site].local_k for site in sites) if asks_local_k else (),
         holdings=counts,
         groups=outcome.groups,
         components=outcome.components,
@@ -227,26 +260,36 @@ def run_federation(
             exchanges=link.n_exchanges,
             missing=tuple(link.absences),
             silhouettes=cluster_silhouettes(holdings),
-            one_row_sites=tuple(sorted(site for site, m in moments.items() if m.count == 1 and m.epsilon is None)),
+            one_row_sites=tuple(sorted(site for site, m in sent.items() if m.count == 1 and m.epsilon is None)),
             min_report=min_report,
             is_covered=aggregator.sums_over_cells,
-            silent=tuple(sorted(site for site, m in moments.items() if not m.count)),
-            withheld=withheld_rows(moments, holdings),
+            silent=tuple(sorted(site for site, m in sent.items() if not m.count)),
+            withheld=withheld_rows(sent, holdings),
             support=support_of(outcome, holdings),
             min_support=min_support,
-            privacy=promises(moments),
-            left_out_columns={column: tuple(sites) for column, sites in setup.left_out(moments, columns).items()},
+            privacy=promises(sent),
+            left_out_columns=agreed.left_out,
+            preparation=agreed.prepared,
             counted_by="rows" if asks_holdings is None else "components",
         ),
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
 
 
-def agreed_by(moments: Mapping[str, setup.Moments], *, standardize: bool, common: bool) -> Agreement:
-    """The columns and the scale that follow from what the sites tell of their columns."""
-    columns = setup.agreed_columns(moments, common=common)
-    means, scales = setup.common_scale(moments, columns) if standardize else setup.no_scale(columns)
-    return Agreement(columns=columns, means=means, scales=scales)
+def described_by(opened: Opened) -> dict[str, Described]:
+    """What the sites with a privacy budget sent of their rows, on the agreed scale."""
+    plan, found = opened.plan, {}
+    for site, sent in sorted(opened.replies.items()):
+        if isinstance(sent, setup.Moments) and sent.epsilon is not None and sent.delta is not None:
+            order = setup.order_of(sent.columns, plan.columns)
+            found[site] = Described(
+                count=sent.count,
+                means=(sent.means[order] - plan.means) / plan.scales,
+                variances=sent.scatters[order] / max(sent.count, 1) / plan.scales**2,
+                epsilon=sent.epsilon,
+                delta=sent.delta,
+            )
+    return found
 
 
 def component_holdings(outcome: Outcome) -> dict[str, setup.Holdings]:
@@ -271,7 +314,7 @@ def attribution_of(outcome: Outcome) -> setup.Attribute:
     )
 
 
-def shares_of(counts: IntArray) -> FloatArray:
+def shares_of_counts(counts: IntArray) -> FloatArray:
     """Share of each count in their sum; equal shares where every count was withheld."""
     total = counts.sum()
     shares: FloatArray = counts / total if total else np.full(len(counts), 1 / len(counts))
@@ -286,15 +329,15 @@ def support_of(outcome: Outcome, holdings: Mapping[str, setup.Holdings]) -> tupl
     return tuple(support.tolist())
 
 
-def withheld_rows(moments: Mapping[str, setup.Moments], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
-    """Rows that a site counted at the beginning and told no cluster of, by site; those without are left out."""
-    rows = {site: moments[site].count - int(holdings[site].counts.sum()) for site in holdings}
+def withheld_rows(sent: Mapping[str, Any], holdings: Mapping[str, setup.Holdings]) -> dict[str, int]:
+    """Rows that a site counted at the beginning and reported in no cluster, by site; sites without any are left out."""
+    rows = {site: sent[site].count - int(holdings[site].counts.sum()) for site in holdings}
     return {site: n for site, n in rows.items() if n}
 
 
-def promises(moments: Mapping[str, setup.Moments]) -> dict[str, Promise]:
+def promises(replies: Mapping[str, Any]) -> dict[str, Promise]:
     """The privacy budget of each site that has one."""
-    budgets = {site: told.budget for site, told in sorted(moments.items()) if told.epsilon is not None}
+    budgets = {site: sent.budget for site, sent in sorted(replies.items()) if sent.epsilon is not None}
     return {site: from_json(Promise, budget) for site, budget in budgets.items()}
 
 

@@ -133,6 +133,7 @@ def model_of(reports: Reports, link: Replayed | None = None) -> GlobalModel:
             settings=reports.settings,
             min_report=reports.min_report,
             min_support=reports.min_support,
+            local_counts=reports.local_counts,
             agreement=reports.agreement,
             asks_holdings=() if link.late is None else link.late.clients,
         )

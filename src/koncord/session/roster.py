@@ -1,11 +1,11 @@
 """Sites that come and go: who was away at the beginning is brought up to date before it takes part."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from koncord.aggregate.base import Message, Replies
-from koncord.session.rounds import Asked, Link
+from koncord.session.rounds import Link, RoundRequest
 
 OPENING_ROUND = 0
 
@@ -15,7 +15,11 @@ class Opening:
     """A message every client answers once, before anything that follows it."""
 
     message: Message
+    own: Mapping[str, Message] = field(default_factory=dict)  # what some clients get instead
     replies: dict[str, Any] = field(default_factory=dict)  # by client, as they come in
+
+    def message_for(self, client: str) -> Message:
+        return self.own.get(client, self.message)
 
 
 class Roster:
@@ -30,9 +34,9 @@ class Roster:
         self.clients = link.clients
         self.openings: list[Opening] = []
 
-    def require(self, message: Message) -> dict[str, Any]:
-        """From now on every client answers `message` first; the replies so far, filled as they come."""
-        opening = Opening(message=message)
+    def require(self, message: Message, own: Mapping[str, Message] | None = None) -> dict[str, Any]:
+        """From now on every client answers `message` first, or one of its `own`; the replies, filled as they come."""
+        opening = Opening(message=message, own=own or {})
         self.openings.append(opening)
         return opening.replies
 
@@ -40,16 +44,23 @@ class Roster:
         """Ask every client for the openings it has not answered."""
         self._exchange(self.clients, [])
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         return self._exchange([client for client in self.clients if any(client in each.down for each in asked)], asked)
 
-    def _exchange(self, clients: Sequence[str], asked: Sequence[Asked]) -> list[Replies]:
+    def _exchange(self, clients: Sequence[str], asked: Sequence[RoundRequest]) -> list[Replies]:
         openings = [
-            (opening, dict.fromkeys((client for client in clients if client not in opening.replies), opening.message))
+            (
+                opening,
+                {
+                    client: opening.own.get(client, opening.message)
+                    for client in clients
+                    if client not in opening.replies
+                },
+            )
             for opening in self.openings
         ]
         openings = [(opening, down) for opening, down in openings if down]
-        first = [Asked(round_=OPENING_ROUND, down=down) for _, down in openings]
+        first = [RoundRequest(round_=OPENING_ROUND, down=down) for _, down in openings]
         received = self.link.exchange_all([*first, *asked])
         for (opening, _), replies in zip(openings, received, strict=False):
             opening.replies.update(replies)

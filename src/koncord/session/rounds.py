@@ -9,7 +9,7 @@ from koncord.aggregate.base import Batch, Message, Outcome, Replies, Server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RoundRequest:
     """One message for each of some clients, and the round whose random streams it uses."""
 
     round_: int
@@ -21,7 +21,7 @@ class Link(Protocol):
 
     clients: tuple[str, ...]
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         """Give every client its messages in one exchange; the replies to each, ordered by client name.
 
         A client answers its messages in the order given, all of them, or is missing from all.
@@ -37,7 +37,7 @@ def run_rounds(link: Link, server: Server, *, first_round: int, first_share: flo
     down = next(server)
     while True:
         parts = down.parts if isinstance(down, Batch) else ((last_round + 1, down),)
-        asked = [Asked(round_=at, down=by_client(link, each)) for at, each in parts]
+        asked = [RoundRequest(round_=at, down=by_client(link, each)) for at, each in parts]
         last_round = max(last_round, *(each.round_ for each in asked))
         with part(share_done(n_exchanges, first_share), share_done(n_exchanges + 1, first_share), "rounds"):
             answers = link.exchange_all(asked)

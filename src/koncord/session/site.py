@@ -4,7 +4,8 @@ The same object answers in one process and over a network: bytes in, bytes out.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +19,7 @@ from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
-from koncord.protocol.partition import JointPartition, rows_of, two_valued_as_sent
+from koncord.protocol.partition import JointCells, JointPartition, Rows, Shaping, rows_of, two_valued_as_sent
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
@@ -45,6 +46,8 @@ class Site:
         Where every message is noted before it leaves, or None.
     partition : JointPartition or None, default None
         What was answered of the rows before, and the rows that are answered about; None: nothing, and X.
+    levels : mapping of str to tuple of str, default None
+        The levels of each column that is a category; X has positions in them, and NaN where a value is missing.
     uses : sequence of str or None, default None
         Columns that this site answers about; None is all of them.
     """
@@ -60,6 +63,7 @@ class Site:
         policy: SitePolicy | None = None,
         ledger: Ledger | None = None,
         partition: JointPartition | None = None,
+        levels: Mapping[str, tuple[str, ...]] | None = None,
         uses: Sequence[str] | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
@@ -71,23 +75,27 @@ class Site:
             )
         self.name = name
         self.columns = columns
+        self.levels = dict(levels or {})
         self.uses = columns if uses is None else tuple(uses)
         self.table = X
         self.partition = partition
         if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
             self.partition = JointPartition(rows_of(X, self.min_report), self.min_report)
-        self.answered = X if self.partition is None else self.partition.rows.X  # what answers are computed from
+        # What answers are computed from.
+        self.answered = X if self.partition is None else as_answered(self.partition.rows)
         self.X = self.answered  # on the agreed scale once it is known
         self.estimator = estimator
         self.steps = aggregator.client_steps
+        self.measured: setup.Measure | None = None
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None
-        self.guard = QuestionGuard(name, aggregator)
+        self.guard = QuestionGuard(name, aggregator, has_budget=self.policy.budget is not None)
         self.ledger = ledger
         self.private: PrivateClient | None = None
         if self.policy.budget is not None:
             own = self._used(X)
+            check_complete(name, own, self.levels)
             self.private = private_client(
                 name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report
             )
@@ -132,15 +140,18 @@ class Site:
             reply = self.private.answer(message, lambda seed: client_stream(seed, self.name, round_))
             self.prepared = self.private.prepared
             return reply
+        if isinstance(message, setup.Survey):
+            return self._surveyed()
+        if isinstance(message, setup.Measure):
+            return self._measure(message)
         if isinstance(message, setup.Describe):
             return self._described()
         if isinstance(message, setup.Prepare):
             return self._prepare(message)
         assert self.prepared is not None
-        assert self.estimate is not None
         local = Local(
             X=self.X,
-            estimate=self.estimate,
+            phase1=self.phase1,
             stream=client_stream(self.prepared.seed, self.name, round_),
             min_report=self.min_report,
             apart=None if self.partition is None else self._apart,
@@ -158,73 +169,183 @@ class Site:
         return np.ascontiguousarray(X[:, setup.order_of(self.columns, self.uses)])
 
     def _described(self) -> setup.Moments:
+        if self.levels:
+            raise MessageError(f"site {self.name!r} has categories, of which there are no means.")
+        self._shape(setup.Describe())
+        exact = setup.describe(self._used(self._sent_table()), self.uses, self.min_report)
+        return exact if self.partition is None else setup.rounded(exact)
+
+    def _surveyed(self) -> setup.Sketch:
+        levels = {name: own for name, own in self.levels.items() if name in self.uses}
+        exact = setup.survey(self._used(self._sent_table()), self.uses, levels, self.min_report)
+        return exact if self.partition is None else setup.rounded_sketch(exact)
+
+    def _measure(self, message: setup.Measure) -> setup.Measured:
+        """Sums over shaped values, for one shape only: two that differ by a fence would tell what lies beyond it."""
+        if self.measured is not None and pack(self.measured) != pack(message):
+            raise MessageError(f"site {self.name!r} was sent a second Measure that is not the first.")
+        self._check_numbers(message.columns)
+        self._shape(message)
+        reply = self._measures(message)
+        self.measured = message
+        return reply
+
+    def _measures(self, message: setup.Measure) -> setup.Measured:
         if self.partition is None:
-            return setup.describe(self._used(self.answered), self.uses, self.min_report)
-        rows, cells = self.partition.rows, self.partition.open()
-        X = self.answered.copy() if len(rows.two_valued) else self.answered
-        X[:, rows.two_valued] = two_valued_as_sent(cells, rows)
-        return setup.rounded(setup.describe(self._used(X), self.uses, self.min_report))
+            return setup.measured(self.answered, self.columns, message, self.min_report)
+        table, raw = self._sent_table(), self.partition.rows.raw
+        least = smallest_positive(table[:, setup.order_of(self.columns, message.columns)])
+        own = replace(message, low=None, high=None, least=least)
+        exact = setup.measured(table, self.columns, own, self.min_report)
+        fenced = setup.measured(table, self.columns, message, self.min_report, raw).fenced
+        return setup.rounded_measures(replace(exact, fenced=fenced))
+
+    def _shape(self, message: setup.Measure | setup.Describe) -> None:
+        """Shape the rows as the first question for sums over them says, which this may be."""
+        if self.partition is not None:
+            self.partition.shape(pack(message), self._shaping)
+            self.answered = as_answered(self.partition.rows)
+
+    def _shaping(self, asked: bytes) -> Shaping | None:
+        return setup.shaping_of(asked, self.columns)
+
+    def _sent_table(self, cells: JointCells | None = None) -> FloatArray:
+        """The table that sums are sent of: two-valued columns have as many rarer values in a cell as are sent of it."""
+        if self.partition is None:
+            return self.answered
+        rows = self.partition.rows
+        cells = self.partition.open() if cells is None else cells
+        if not len(rows.two_valued):
+            return self.answered
+        table = self.answered.copy()
+        sent = two_valued_as_sent(cells, rows)
+        table[:, rows.two_valued] = np.where(rows.gaps[:, rows.two_valued], np.nan, sent)
+        return table
 
     def _apart(self, labels: IntArray, least: int) -> Grouped:
-        """The rows in groups that the joint partition allows, two-valued columns as they are told."""
+        """The rows in groups that the joint partition allows, two-valued columns as they are sent."""
         assert self.partition is not None
         assert self.prepared is not None
         allowed, cells = self.partition.apart(labels, least)
-        rows, X = self.partition.rows, self.X
-        order = setup.order_of(self.columns, self.prepared.columns)
-        places = {column: at for at, column in enumerate(order.tolist())}
-        used = [at for at, column in enumerate(rows.two_valued.tolist()) if column in places]
-        if used:
-            at = [places[int(rows.two_valued[each])] for each in used]
-            X = X.copy()
-            X[:, at] = (two_valued_as_sent(cells, rows)[:, used] - self.prepared.means[at]) / self.prepared.scales[at]
+        used = {self.columns[at] for at in self.partition.rows.two_valued.tolist()} & set(self.prepared.inputs)
+        X = self._planned(self.prepared, self._sent_table(cells)) if used else self.X
         return Grouped(labels=allowed, X=X)
 
+    def _planned(self, message: setup.Prepare, table: FloatArray) -> FloatArray:
+        """Rows of a table as the plan makes them; where they are shaped for good, not behind another fence."""
+        plan = message.plan()
+        if self.partition is not None:
+            least = smallest_positive(table[:, setup.order_of(self.columns, plan.columns)])
+            plan = replace(plan, low=None, high=None, least=least)
+        return plan.apply(table, self.columns, self.levels, floor=self.min_report)
+
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
-        if self.prepared is not None and self.estimate is not None:
-            if pack(self.prepared) != pack(message):
-                raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
-            return self._told(self.estimate)  # the first reply was lost
-        X = self._scaled(message)
-        rng = np.random.default_rng(client_stream(message.seed, self.name, 0))
-        estimate = adapted(self.estimator).estimate(X, draw_seed(rng))
-        self.X, self.prepared, self.estimate = X, message, estimate
-        return self._told(estimate)
+        if self.prepared is None:
+            X = self._scaled(message)
+            found = self._estimated(X, message.seed) if message.asks_local_k else None
+            self.X, self.prepared, self.estimate = X, message, found
+        elif pack(self.prepared) != pack(message):  # the same again: the first reply was lost
+            raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
+        return self._told(message)
 
-    def _told(self, estimate: LocalEstimate) -> setup.Prepared:
-        """What the server hears of phase 1: nothing, of a table below the floor."""
-        return setup.Prepared(local_k=estimate.n_components if len(self.answered) >= self.min_report else 0)
+    def phase1(self) -> LocalEstimate:
+        """What phase 1 finds in the rows on the agreed scale; it runs once, when it is first asked for."""
+        assert self.prepared is not None
+        if self.estimate is None:
+            self.estimate = self._estimated(self.X, self.prepared.seed)
+        return self.estimate
 
-    def resume(self, prepared: setup.Prepare, estimate: LocalEstimate, state: Any) -> None:
+    def resume_measured(self, measured: setup.Measure) -> None:
+        """Go on as if this site had just sent what its shaped values sum to."""
+        self._shape(measured)
+        self.measured = measured
+
+    def _estimated(self, X: FloatArray, seed: int) -> LocalEstimate:
+        rng = np.random.default_rng(client_stream(seed, self.name, 0))
+        return adapted(self.estimator).estimate(X, draw_seed(rng))
+
+    def _told(self, message: setup.Prepare) -> setup.Prepared:
+        """What the server hears of phase 1, if it asks: nothing, of a table below the floor."""
+        if not message.asks_local_k:
+            return setup.Prepared(local_k=None)
+        return setup.Prepared(local_k=self.phase1().n_components if len(self.answered) >= self.min_report else 0)
+
+    def resume(self, prepared: setup.Prepare, estimate: LocalEstimate | None, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
         self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
 
     def resume_private(self, known: Known, prepared: setup.Prepare | None) -> None:
-        """The same for a site with a privacy budget: what it spent and told holds."""
+        """The same for a site with a privacy budget: what it spent and sent still counts."""
         assert self.private is not None
         self.private.restore(known, prepared)
         self.prepared = prepared
 
     def _scaled(self, message: setup.Prepare) -> FloatArray:
-        if not set(message.columns) <= set(self.uses):
-            raise MessageError(f"site {self.name!r} was asked for columns that it does not answer about.")
-        order = setup.order_of(self.columns, message.columns)
-        self._check_scale(message, setup.describe(self.answered[:, order], message.columns, self.min_report))
-        with np.errstate(over="ignore"):
-            scaled = (self.answered[:, order] - message.means) / message.scales
-        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-        return clipped
+        """The rows as the plan makes them; from now on no row may dominate a sum of these."""
+        self._check_numbers(message.columns)
+        if not set(message.categories or ()) <= set(self.levels) & set(self.uses):
+            raise MessageError(f"site {self.name!r} was asked for categories that its table does not have.")
+        if self.measured is None and not message.is_plain:
+            raise MessageError(f"site {self.name!r} was sent a plan that nothing was measured for.")
+        if self.measured is not None and not message.is_shaped_as(self.measured):
+            raise MessageError(f"site {self.name!r} was sent a plan that is not the one it measured by.")
+        self._check_scale(message)
+        X = self._planned(message, self.answered)
+        if self.partition is not None and self.measured is not None:
+            shaped = self.partition.rows.X.copy()
+            shaped[:, setup.order_of(self.columns, message.columns)] = X[:, : len(message.columns)]
+            deviations = shaped.std(axis=0)
+            scales = np.where(deviations > 0, deviations, 1.0)
+            self.partition.rows = replace(self.partition.rows, X=shaped, scales=scales)
+        return X
 
-    def _check_scale(self, message: setup.Prepare, told: setup.Moments) -> None:
+    def _check_numbers(self, columns: tuple[str, ...]) -> None:
+        if not set(columns) <= set(self.uses) - set(self.levels):
+            raise MessageError(f"site {self.name!r} was asked for columns that it does not answer about.")
+
+    def _check_scale(self, message: setup.Prepare) -> None:
         """Refuse a scale by what this site tells of its columns anyway: what it refuses must not tell of a row.
 
-        No row lies farther from its mean than the root of the scatter. Where nothing is told, nothing is refused.
+        No row lies farther from its mean than the root of the scatter. Where nothing was sent, nothing is refused.
         """
-        if told.count:
+        if self.measured is None:
+            order = setup.order_of(self.columns, message.columns)
+            sent = setup.describe(self.answered[:, order], message.columns, self.min_report)
+            means, deviations, is_reported = sent.means, np.sqrt(sent.scatters), bool(sent.count)
+        else:
+            sums = self._measures(self.measured)
+            means = self.measured.means + self.measured.scales * sums.means
+            deviations, is_reported = self.measured.scales * np.sqrt(sums.scatters), bool(sums.counts.any())
+        if is_reported:
             with np.errstate(over="ignore"):
-                farthest = (np.abs(told.means - message.means) + np.sqrt(told.scatters)) / message.scales
+                farthest = (np.abs(means - message.means) + deviations) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
+
+
+def smallest_positive(X: FloatArray) -> FloatArray:
+    """The smallest value above 0 of each column (n_columns,); 0 where there is none."""
+    smallest = np.where(X > 0, X, np.inf).min(axis=0, initial=np.inf)
+    return np.where(np.isfinite(smallest), smallest, 0.0)
+
+
+def as_answered(rows: Rows) -> FloatArray:
+    """The table of a partition with its gaps."""
+    return np.where(rows.gaps, np.nan, rows.X) if rows.gaps.any() else rows.X
+
+
+def check_complete(name: str, X: FloatArray, levels: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse gaps and categories beside a privacy budget, which counts sums of complete rows of numbers."""
+    if levels:
+        raise ValueError(
+            f"The table of site {name!r} has categories ({', '.join(levels)}), which a privacy budget does not cover; "
+            "leave them out with --drop."
+        )
+    if np.isnan(X).any():
+        raise ValueError(
+            f"The table of site {name!r} has missing values, which a privacy budget does not cover; fill them in or "
+            "remove the rows first."
+        )
 
 
 def client_stream(seed: int, name: str, round_: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from koncord.protocol.departures import Absence, Departure
 from koncord.protocol.wire import pack
 from koncord.runs.reports import digest
 from koncord.session.guard import ReplyGuard
-from koncord.session.rounds import Asked
+from koncord.session.rounds import RoundRequest
 
 LEFT_OUT = "left out by --without"
 
@@ -80,7 +80,7 @@ class PackedLink(ABC):
         self.absences: list[Absence] = []
         self.set_aside: dict[str, str] = {}
         self.guard = ReplyGuard()
-        self.method = ""  # as the sites are told of it, where they are
+        self.method = ""  # as it is stated to the sites, if it is
         self.keeps = True
         self.kept: dict[str, dict[str, bytes]] = {}  # replies by client and by the digest of what it was asked
 
@@ -88,11 +88,14 @@ class PackedLink(ABC):
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
         """Give every client named in `down` its messages and wait for the answers, not longer than it takes."""
 
+    def close(self) -> None:  # noqa: B027, most links hold nothing
+        """Give back what the link holds beside its sites; it may be called again."""
+
     def exchange(self, round_: int, down: Mapping[str, Message]) -> Replies:
         """An exchange of one message a client."""
-        return self.exchange_all([Asked(round_=round_, down=down)])[0]
+        return self.exchange_all([RoundRequest(round_=round_, down=down)])[0]
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         self.n_exchanges += 1
         by_client = {client: [at for at, each in enumerate(asked) if client in each.down] for client in self.clients}
         wanted = {client: parts for client, parts in by_client.items() if parts and client not in self.set_aside}
@@ -145,7 +148,7 @@ class PackedLink(ABC):
         ]
 
 
-def packed(asked: Sequence[Asked], parts: Mapping[str, Sequence[int]]) -> dict[str, list[bytes]]:
+def packed(asked: Sequence[RoundRequest], parts: Mapping[str, Sequence[int]]) -> dict[str, list[bytes]]:
     """Bytes of every client's messages; one that goes to many is packed once."""
     known: dict[tuple[int, int], bytes] = {}
     down: dict[str, list[bytes]] = {}
@@ -160,7 +163,7 @@ def packed(asked: Sequence[Asked], parts: Mapping[str, Sequence[int]]) -> dict[s
 
 
 def accepted(
-    carried: Carried, asked: Mapping[str, Sequence[Asked]], guard: ReplyGuard
+    carried: Carried, asked: Mapping[str, Sequence[RoundRequest]], guard: ReplyGuard
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """The messages of the clients that sent what they were asked for, and why the others are refused."""
     taken: dict[str, list[Any]] = {}
@@ -193,7 +196,7 @@ def only_taken(
     )
 
 
-def unpacked(client: str, replies: Sequence[bytes], asked: Sequence[Asked], guard: ReplyGuard) -> list[Any]:
+def unpacked(client: str, replies: Sequence[bytes], asked: Sequence[RoundRequest], guard: ReplyGuard) -> list[Any]:
     """The messages in `replies`, one for each that was asked and as it was asked for."""
     if len(replies) != len(asked):
         raise BadReply(client, f"{len(replies)} replies came where {len(asked)} were expected.")

@@ -4,7 +4,8 @@ Two runs over tables that differ by one row would tell that row. So the rows tha
 answers' rows until enough of them changed: rows that were added are answered about once they are as many as the floor,
 as a cell of their own, and rows that were removed go once as many of one cell are gone. Rows that went come back only
 as the group that they went in. Until then the site answers from the rows as they were. All versions together are then
-still sums over cells of one partition.
+still sums over cells of one partition. The first question for sums is kept, too: rows stay shaped as it says
+(`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike.
 """
 
 import hashlib
@@ -17,21 +18,24 @@ from typing import Any
 import numpy as np
 
 from koncord._files import locked
+from koncord.protocol import setup
 from koncord.protocol.partition import (
-    Cells,
+    JointCells,
     JointPartition,
     Rows,
+    Shaping,
     coded_rows,
     divided,
-    members_of,
     moved_of,
     one_cell,
     pairs_of,
+    places_by_number,
+    recoded,
 )
 from koncord.session.checkpoint import read_blobs, write_blobs
 from koncord.types import BoolArray, FloatArray, IntArray
 
-VERSION, PARTITION, LOCK = "answered", "partition", "partition.lock"
+VERSION, PARTITION, ASKED, LOCK = "answered", "partition", "asked", "partition.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,7 @@ class Gone:
 
     X: FloatArray  # (n_gone, n_features)
     moved: FloatArray  # (n_gone, n_features)
-    cells: Cells  # the groups
+    cells: JointCells  # the groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +54,9 @@ class Version:
     X: FloatArray  # (n_rows, n_features) as they came
     moved: FloatArray  # (n_rows, n_features) as they are answered about: no row dominates
     pairs: FloatArray  # (2, n_features) values of columns with two of them, else NaN
-    cells: Cells
+    cells: JointCells
     gone: Gone
+    shaping: Shaping | None = None  # of the first question for sums, by which `moved` is
 
     def rows(self) -> Rows:
         return coded_rows(self.X, self.moved, self.pairs)
@@ -77,7 +82,7 @@ def first_version(X: FloatArray, least: int) -> Version:
     pairs = pairs_of(X)
     moved = moved_of(X, least, pairs)
     cells = one_cell(coded_rows(X, moved, pairs))
-    nobody = Gone(X=X[:0], moved=X[:0], cells=Cells(of_row=cells.of_row[:0], rarer=cells.rarer[:0]))
+    nobody = Gone(X=X[:0], moved=X[:0], cells=JointCells(of_row=cells.of_row[:0], rarer=cells.rarer[:0]))
     return Version(X=X, moved=moved, pairs=pairs, cells=cells, gone=nobody)
 
 
@@ -86,7 +91,7 @@ def next_version(before: Version, X: FloatArray, least: int) -> tuple[Version, C
     is_kept, is_known = matched(before.X, X)
     unknown = X[~is_known]
     if len(before.X) < least:  # of which nothing was ever sent
-        before, is_kept, unknown = taken(before, np.zeros(len(before.X), dtype=np.bool_)), is_kept[:0], X
+        before, is_kept, unknown = some_rows(before, np.zeros(len(before.X), dtype=np.bool_)), is_kept[:0], X
     older = without_removed(before, ~is_kept, least)
     is_back, is_returning = matched(before.gone.X, unknown)
     back = with_returned(older, is_back)
@@ -99,27 +104,28 @@ def next_version(before: Version, X: FloatArray, least: int) -> tuple[Version, C
     )
 
 
-def taken(version: Version, at: BoolArray) -> Version:
+def some_rows(version: Version, at: BoolArray) -> Version:
     """Some of the rows of a version."""
     cells = some_cells(version.cells, at)
     return replace(version, X=version.X[at], moved=version.moved[at], cells=cells)
 
 
-def some_cells(cells: Cells, at: BoolArray) -> Cells:
+def some_cells(cells: JointCells, at: BoolArray) -> JointCells:
     """The cells of some rows, numbered anew."""
     present, of_row = np.unique(cells.of_row[at], return_inverse=True)
-    return Cells(of_row=of_row, rarer=cells.rarer[present])
+    return JointCells(of_row=of_row, rarer=cells.rarer[present])
 
 
-def beside(one: Cells, other: Cells) -> Cells:
+def beside(one: JointCells, other: JointCells) -> JointCells:
     """The cells of the rows of one partition, then those of another."""
     of_row = np.concatenate([one.of_row, other.of_row + len(one)])
-    return Cells(of_row=of_row, rarer=np.concatenate([one.rarer, other.rarer]))
+    return JointCells(of_row=of_row, rarer=np.concatenate([one.rarer, other.rarer]))
 
 
 def matched(before: FloatArray, after: FloatArray) -> tuple[BoolArray, BoolArray]:
     """Which rows of either table have an equal row in the other, one to one."""
     joined = np.ascontiguousarray(np.concatenate([before, after]) + 0.0)  # one zero
+    joined[np.isnan(joined)] = np.nan  # and one gap
     kinds = np.unique(joined.view(f"V{joined.itemsize * joined.shape[1]}").ravel(), return_inverse=True)[1]
     mine, theirs = kinds[: len(before)], kinds[len(before) :]
     n_kinds = int(kinds.max(initial=-1)) + 1
@@ -141,16 +147,16 @@ def without_removed(before: Version, is_removed: BoolArray, least: int) -> Versi
     rows, cells = before.rows(), before.cells
     staying, leaving = cells.rarer.copy(), cells.rarer.copy()
     goes = np.zeros(len(before.X), dtype=np.bool_)
-    for cell, own in enumerate(members_of(cells.of_row, len(cells))):
+    for cell, own in enumerate(places_by_number(cells.of_row, len(cells))):
         gone, left = own[is_removed[own]], own[~is_removed[own]]
         if len(gone) < least or (len(left) and (len(left) < least or any(map(rows.is_dominated, (gone, left))))):
             continue
         counts = [rows.has_rarer[part].sum(axis=0) for part in (left, gone)]
         staying[cell], leaving[cell] = divided(cells.rarer[cell], counts, [len(left), len(gone)])
         goes[gone] = True
-    left_with = some_cells(Cells(of_row=cells.of_row, rarer=leaving), goes)
+    left_with = some_cells(JointCells(of_row=cells.of_row, rarer=leaving), goes)
     return replace(
-        taken(replace(before, cells=Cells(of_row=cells.of_row, rarer=staying)), ~goes),
+        some_rows(replace(before, cells=JointCells(of_row=cells.of_row, rarer=staying)), ~goes),
         gone=Gone(
             X=np.concatenate([before.gone.X, before.X[goes]]),
             moved=np.concatenate([before.gone.moved, before.moved[goes]]),
@@ -177,11 +183,11 @@ def with_returned(version: Version, is_back: BoolArray) -> Version:
 def with_added(before: Version, added: FloatArray, least: int) -> Version:
     """The version with the added rows as one cell more, if they are enough; else without."""
     has_pair = ~np.isnan(before.pairs[0])
-    is_of_pair = ((added == before.pairs[0]) | (added == before.pairs[1])).all(axis=0)
+    is_of_pair = ((added == before.pairs[0]) | (added == before.pairs[1]) | np.isnan(added)).all(axis=0)
     if len(added) < least or not is_of_pair[has_pair].all():
         return before
     X = np.concatenate([before.X, added])
-    moved = moved_of(X, least, before.pairs)[len(before.X) :]
+    moved = moved_of(X, least, before.pairs, before.shaping)[len(before.X) :]
     own = coded_rows(added, moved, before.pairs)
     if own.is_dominated(np.arange(len(added))):
         return before
@@ -205,12 +211,12 @@ class CellsFile:
         What was answered before this version; None: nothing.
     """
 
-    def __init__(self, folder: Path, digest: str, first: Cells | None) -> None:
+    def __init__(self, folder: Path, digest: str, first: JointCells | None) -> None:
         self.folder = folder
         self.digest = digest
         self.first = first
 
-    def read(self) -> Cells | None:
+    def read(self) -> JointCells | None:
         path = self.folder / PARTITION
         if path.exists():
             header, blobs = read_blobs(path)
@@ -218,7 +224,7 @@ class CellsFile:
                 return cells_in(header, blobs)
         return self.first
 
-    def update(self, change: Callable[[Cells | None], Cells]) -> Cells:
+    def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         with locked(self.folder / LOCK):
             before = self.read()
             after = change(before)
@@ -227,14 +233,25 @@ class CellsFile:
                 write_blobs(self.folder / PARTITION, header, blobs_of(after))
         return after
 
+    def first_asked(self, asked: bytes) -> bytes:
+        with locked(self.folder / LOCK):
+            if not (self.folder / ASKED).exists():
+                write_blobs(self.folder / ASKED, {}, {"asked": asked})
+            return read_asked(self.folder)
 
-def blobs_of(cells: Cells) -> dict[str, bytes]:
+
+def read_asked(folder: Path) -> bytes:
+    """The first question for sums, as it was sent; nothing before there was one."""
+    return read_blobs(folder / ASKED)[1]["asked"] if (folder / ASKED).exists() else b""
+
+
+def blobs_of(cells: JointCells) -> dict[str, bytes]:
     return {"of_row": cells.of_row.astype("<i8").tobytes(), "rarer": cells.rarer.astype("<i8").tobytes()}
 
 
-def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes], prefix: str = "") -> Cells:
+def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes], prefix: str = "") -> JointCells:
     of_row, rarer = (np.frombuffer(blobs[f"{prefix}{name}"], dtype="<i8") for name in ("of_row", "rarer"))
-    return Cells(of_row=of_row.astype(np.int64), rarer=rarer.astype(np.int64).reshape(header[f"{prefix}shape"]))
+    return JointCells(of_row=of_row.astype(np.int64), rarer=rarer.astype(np.int64).reshape(header[f"{prefix}shape"]))
 
 
 def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is_answered: bool) -> None:
@@ -245,6 +262,7 @@ def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is
         "shape": version.cells.rarer.shape,
         "gone_shape": gone.cells.rarer.shape,
         "is_answered": is_answered,
+        "is_shaped": version.shaping is not None,
     }
     arrays = {
         "X": version.X,
@@ -267,14 +285,25 @@ class Kept:
     digest: str
     store: CellsFile
     is_answered: bool  # whether anything was
+    is_shaped: bool  # whether its rows are as the first question for sums shapes them
+    asked: bytes  # this question, as it was sent
 
     def partition(self, least: int) -> JointPartition:
-        return JointPartition(self.version.rows(), least, self.store)
+        return JointPartition(self.shaped(least).rows(), least, self.store, is_shaped=bool(self.asked))
 
-    def now(self) -> Version:
+    def now(self, least: int) -> Version:
         """The version with the cells of all answers up to now."""
         cells = self.store.read()
-        return self.version if cells is None else replace(self.version, cells=cells)
+        shaped = self.shaped(least)
+        return shaped if cells is None else replace(shaped, cells=cells)
+
+    def shaped(self, least: int) -> Version:
+        """The version with its rows as the first question for sums shapes them, if there was one."""
+        shaping = setup.shaping_of(self.asked, self.columns) if self.asked else None
+        if shaping is None:
+            return self.version
+        moved = self.version.moved if self.is_shaped else recoded(self.version.rows(), least, shaping).X
+        return replace(self.version, moved=moved, shaping=shaping)
 
 
 def read_version(folder: Path) -> Kept | None:
@@ -291,13 +320,21 @@ def read_version(folder: Path) -> Kept | None:
     version = Version(
         X=array("X"), moved=array("moved"), pairs=array("pairs"), cells=cells_in(header, blobs), gone=gone
     )
-    digest = digest_of(header, blobs)
+    digest = version_digest(header, blobs)
     store = CellsFile(folder, digest, version.cells if header["is_answered"] else None)
     is_answered = header["is_answered"] or store.read() is not None
-    return Kept(version=version, columns=columns, digest=digest, store=store, is_answered=is_answered)
+    return Kept(
+        version=version,
+        columns=columns,
+        digest=digest,
+        store=store,
+        is_answered=is_answered,
+        is_shaped=header.get("is_shaped", False),
+        asked=read_asked(folder),
+    )
 
 
-def digest_of(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> str:
+def version_digest(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> str:
     whole = hashlib.sha256(json.dumps([header["columns"], header["shape"]]).encode())
     for name in ("X", "moved", "of_row", "rarer"):
         whole.update(blobs[name])

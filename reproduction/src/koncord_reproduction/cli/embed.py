@@ -10,6 +10,7 @@ from koncord._files import write_atomic
 from koncord._progress import reporting
 from koncord.cli.options import seed
 from koncord.cli.output import as_json, check_output_file
+from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -33,14 +34,13 @@ examples:
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord embed IMAGES --latent N --out FILE.npz [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("images", metavar="IMAGES", type=Path, help="NPY or NPZ file")
     parser.add_argument(

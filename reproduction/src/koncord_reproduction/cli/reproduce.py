@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from koncord.cli.output import as_json
+from koncord.cli.parsing import add_command
 from koncord.errors import KoncordError
 
 if TYPE_CHECKING:
@@ -38,14 +39,13 @@ QUIET = 15.0
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         NAME,
-        help=SUMMARY,
+        SUMMARY,
         usage="koncord reproduce [NAME ...] [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="table or figure")
     parser.add_argument("--list", action="store_true", help="say what can be made, from how many runs, and stop")
@@ -242,11 +242,11 @@ class Teller:
 
 
 def progress_line(progress: "Progress") -> str:
-    told = f"{progress.n_done} of {progress.n_all} runs"
+    said = f"{progress.n_done} of {progress.n_all} runs"
     if not progress.running:
-        return told
+        return said
     now = ", ".join(run.key for run in progress.running)
-    return f"{told}, about {how_long(progress.seconds_left)} left, now {now}"
+    return f"{said}, about {how_long(progress.seconds_left)} left, now {now}"
 
 
 def how_long(seconds: float) -> str:

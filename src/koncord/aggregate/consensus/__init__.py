@@ -16,8 +16,20 @@ import numpy as np
 from sklearn.base import clone
 
 from koncord._validation import LARGEST_VALUE, check_count, check_number
-from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Replies, Server
+from koncord.aggregate.base import (
+    Aggregator,
+    ClientStep,
+    Described,
+    Local,
+    Outcome,
+    PrivateStep,
+    Replies,
+    Server,
+)
+from koncord.aggregate.confidence import Confidence
+from koncord.aggregate.consensus import commoncells
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, private_cells
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
@@ -26,14 +38,22 @@ from koncord.aggregate.consensus.microclusters import (
     stacked,
 )
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
-from koncord.aggregate.consensus.support import REACH, credible, weak_clusters, with_micro_clusters, without_excess
+from koncord.aggregate.consensus.support import (
+    SUPPORT_REACH,
+    credible,
+    weak_clusters,
+    with_micro_clusters,
+    without_excess,
+)
 from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
-from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, Stopped
+from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, StopReason
+from koncord.aggregate.private import PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
-from koncord.kernels.cutting import groups_of, labels_of
+from koncord.kernels.cutting import group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
+from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, ROUND, Plan
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -44,6 +64,8 @@ FEW_MICRO_CLUSTERS = 3
 SINGLE_PEAK = 1.75
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
+# Name that the cells common to all sites with a privacy budget are reported under; no site has it.
+COMMON = ""
 
 # --- messages ---
 
@@ -65,7 +87,7 @@ class Refine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """Client to server: count and sum of the rows nearest to each center; zeros where they are too few to be told."""
+    """Client to server: count and sum of the rows nearest to each center; zero where suppressed."""
 
     counts: Annotated[IntArray, Array("global_k", least=0, total="rows")]
     sums: Annotated[FloatArray, Array("global_k", "n_features")]
@@ -78,12 +100,12 @@ class Sums:
 # --- client steps ---
 
 
-def report(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
+def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
     """Micro-clusters of the rows, each of whole groups of the joint partition."""
     least = max(down.min_report, local.min_report)
     if len(local.X) < least:
         return None, nothing(local.X.shape[1])
-    labels = labels_of(
+    labels = group_labels(
         groups_of(local.X, least, is_safe=None if local.rows is None else local.rows.safe_cuts), len(local.X)
     )
     groups = local.grouped(labels, least)
@@ -100,20 +122,35 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
     return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
 
 
+# --- steps of a client with a privacy budget ---
+
+
+def private_report(client: PrivateClient, down: Report, rng: np.random.Generator) -> MicroClusters:
+    """Nothing: the rows of this client are in the common cells, if it was there when they were first asked for."""
+    assert client.prepared is not None
+    return nothing(len(client.prepared.columns))
+
+
+def private_refine(client: PrivateClient, down: Refine, rng: np.random.Generator) -> Sums:
+    """Sums of the rows by nearest center, through noise."""
+    counts, sums = client.sums(down.centers, max(down.min_report, client.min_report))
+    return Sums(counts=counts, sums=sums)
+
+
 # --- server steps ---
 
 
 def moved(centers: FloatArray, replies: Replies, *, reach: float = inf, min_support: int = 1) -> FloatArray:
-    """Means of the rows that clients told of; a center of which nobody did stays where it is.
+    """New centers: means of the rows that clients reported. A center without reported rows stays where it is.
 
     With a support of two or more, what is not credible does not count (see `koncord.aggregate.consensus.support`).
     """
     counts = np.array([up.counts for up in replies.values()])
     sums = np.array([up.sums for up in replies.values()])
     if min_support > 1:
-        believed = credible(counts, sums, centers, reach=reach, min_support=min_support)
-        sums = sums * (believed / np.maximum(counts, 1))[:, :, None]
-        counts = believed
+        supported = credible(counts, sums, centers, reach=reach, min_support=min_support)
+        sums = sums * (supported / np.maximum(counts, 1))[:, :, None]
+        counts = supported
     total = counts.sum(axis=0)[:, None]
     means: FloatArray = np.where(total > 0, sums.sum(axis=0) / np.maximum(total, 1), centers)
     return means
@@ -124,26 +161,26 @@ class Agreed:
     """What the server made of the reports."""
 
     choice: Choice
-    reports: Mapping[str, MicroClusters]  # the micro-clusters that it believed, by client
+    reports: Mapping[str, MicroClusters]  # the micro-clusters kept by the support filter, by client
     micro: MicroClusters  # all of these
     clients: IntArray  # (n_micro_clusters,) of each of these: the place of its client in the order of the reports
-    believed: Mapping[str, BoolArray]  # of all micro-clusters of each client
+    supported: Mapping[str, BoolArray]  # of all micro-clusters of each client
 
     def rows(self) -> dict[str, IntArray]:
         """Rows of each client by cluster, as far as the micro-clusters tell."""
         k = self.choice.chosen.n_clusters
         return {
             client: np.bincount(self.choice.labels[own], self.micro.counts[own], minlength=k)
-            for client, own in ((client, self.clients == at) for at, client in enumerate(self.believed))
+            for client, own in ((client, self.clients == at) for at, client in enumerate(self.supported))
         }
 
     def by_client(
         self, labels: IntArray, otherwise: Callable[[FloatArray], IntArray], reports: Mapping[str, MicroClusters]
     ) -> dict[str, IntArray]:
-        """Labels of all micro-clusters by client; of those that are not believed, what `otherwise` makes of a mean."""
+        """Labels of all micro-clusters by client; of those that were set aside, what `otherwise` makes of a mean."""
         groups = {client: otherwise(each.means) for client, each in reports.items()}
-        for at, (client, believed) in enumerate(self.believed.items()):
-            groups[client][believed] = labels[self.clients == at]
+        for at, (client, supported) in enumerate(self.supported.items()):
+            groups[client][supported] = labels[self.clients == at]
         return groups
 
     def centers(self) -> FloatArray:
@@ -161,14 +198,14 @@ class Found:
     """The global clusters, and how they were come by."""
 
     centers: FloatArray  # (k, n_features)
-    labels: IntArray  # (n_micro_clusters,) of those that were believed
+    labels: IntArray  # (n_micro_clusters,) of those that were kept
     clusters: Clusters  # as they were chosen, or as the rounds left them
     tree: ClusterTree
     leaves: IntArray  # (n_micro_clusters,) leaf of the tree of each
     gaussians: Gaussians | None = None
     stabilities: tuple[float | None, ...]  # of each cluster
     shifts: tuple[float, ...]  # how far the center that moved most moved in each round
-    stopped: Stopped
+    stopped: StopReason
     n_dropped: int  # clusters that were chosen and held no rows
 
     def assign(self, means: FloatArray) -> IntArray:
@@ -224,7 +261,12 @@ class Consensus(Aggregator):
     """
 
     name: ClassVar[str] = "consensus"
-    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report, Refine: refine}
+    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report_micro_clusters, Refine: refine}
+    private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {
+        Report: private_report,
+        Refine: private_refine,
+        CommonCells: private_cells,
+    }
     sums_over_cells: ClassVar[bool] = True
 
     def __init__(
@@ -245,13 +287,22 @@ class Consensus(Aggregator):
         self.min_support = min_support
 
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
+        self._check()
+        return self._serve(n_features, rng)
+
+    def private_server(
+        self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
+    ) -> Server:
+        self._check()
+        return self._serve_private(clients, n_features, rng, described)
+
+    def _check(self) -> None:
         check_count("min_report", self.micro_rows, owner=self)
         check_count("n_rounds", self.n_rounds, owner=self, least=0)
         check_count("max_clusters", self.max_clusters, owner=self)
         check_number("slack", self.slack, owner=self, least=0)
         check_number("tol", self.tol, owner=self, least=0)
         check_count("min_support", self.support, owner=self)
-        return self._serve(n_features, rng)
 
     @property
     def micro_rows(self) -> int:
@@ -279,6 +330,14 @@ class Consensus(Aggregator):
     def most_messages(self) -> Mapping[type[Any], int]:
         return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}
 
+    def private_plan(self, n_rounds: int | None) -> Plan:
+        rounds = self.most_messages()[Refine] if n_rounds is None else n_rounds
+        times = {MOMENTS: 1, CELLS: commoncells.N_PASSES - 1, LAST_CELLS: 1, ROUND: rounds, HOLDINGS: 1}
+        return Plan(shares=commoncells.SHARES, times=times)
+
+    def private_messages(self) -> Mapping[type[Any], int]:
+        return {CommonCells: commoncells.N_PASSES}
+
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
         reports: dict[str, MicroClusters] = dict((yield Report(min_report=self.micro_rows)))
         if not any(len(each) for each in reports.values()):
@@ -292,24 +351,99 @@ class Consensus(Aggregator):
             found = shaped(agreed, stable_shares, rng)
         else:
             found = yield from self._refined(agreed, stable_shares, rng)
+        confidence = confidence_of(
+            found.clusters,
+            found.labels,
+            agreed.clients,
+            agreed.choice,
+            found.tree,
+            found.stabilities,
+            rng,
+            slack=self.slack,
+        )
+        return self._outcome(found, agreed, reports, confidence)
+
+    def _serve_private(
+        self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
+    ) -> Server:
+        """With cells common to the clients that have a budget, beside the micro-clusters of those that have none."""
+        search = commoncells.Search.of(described, self.private_plan(None))
+        passes = search.passes(self.micro_rows, rng)
+        centers, noises = next(passes), []
+        reports: dict[str, MicroClusters] = {}
+        for at in range(commoncells.N_PASSES):
+            down: dict[str, Any] = dict.fromkeys(
+                described,
+                CommonCells(
+                    centers=centers,
+                    ball_center=search.ball.center,
+                    ball_radius=search.ball.radius,
+                    is_last=at == commoncells.N_PASSES - 1,
+                ),
+            )
+            if not at:
+                down |= {client: Report(min_report=self.micro_rows) for client in clients if client not in described}
+            replies = yield down
+            sent = [up for up in replies.values() if isinstance(up, CellSums)]
+            reports |= {client: up for client, up in replies.items() if isinstance(up, MicroClusters)}
+            if not sent:
+                raise KoncordError("No site with a privacy budget answered; run again when they are there.")
+            found_sums = commoncells.summed(sent, search.ball)
+            noises.append(found_sums.sum_noise)
+            try:
+                centers = passes.send(found_sums)
+            except StopIteration as finished:
+                cells = finished.value
+        agreed = self._agreed_private({**reports, COMMON: commoncells.as_micro_clusters(cells)}, search, noises, rng)
+        found = yield from self._refined(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
+        return self._outcome(found, agreed, reports, None)
+
+    def _agreed_private(
+        self,
+        reports: Mapping[str, MicroClusters],
+        search: commoncells.Search,
+        noises: Sequence[float],
+        rng: np.random.Generator,
+    ) -> Agreed:
+        """A choice against a null model that goes through the noise of the common cells."""
+        if not any(len(each) for each in reports.values()):
+            raise KoncordError(
+                "No cell of the sites stands out from their noise: they have too few rows for this budget. A larger "
+                "epsilon, more sites or fewer columns help."
+            )
+        d = len(search.deviations)
+        kept = {client: replace(each, axes=np.empty((0, d))) for client, each in reports.items()}
+        micro = stacked(list(kept.values()), d)
+        clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
+        open_rows = np.array([each.counts.sum() for client, each in kept.items() if client != COMMON], dtype=np.int64)
+        choice = choose(
+            micro,
+            np.bincount(clients, micro.counts, minlength=len(kept)).astype(np.int64),
+            rng,
+            max_clusters=self.max_clusters,
+            slack=self.slack,
+            null_of=lambda weighed, rows, rng, scales: commoncells.NoisyGaussian.through(
+                weighed, open_rows, scales, search, noises
+            ),
+        )
+        supported = {client: np.ones(len(each), dtype=np.bool_) for client, each in kept.items()}
+        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, supported=supported)
+
+    def _outcome(
+        self, found: "Found", agreed: Agreed, reports: Mapping[str, MicroClusters], confidence: Confidence | None
+    ) -> Outcome:
+        every = {**agreed.reports, **reports}
+        groups = agreed.by_client(found.labels, found.assign, every)
+        leaves = agreed.by_client(found.leaves, found.nearest_leaf, every)
         return Outcome(
             centers=found.centers,
             gaussians=found.gaussians,
-            groups=agreed.by_client(found.labels, found.assign, reports),
+            groups={client: groups[client] for client in reports},
             components={client: each.means for client, each in reports.items()},
             rows={client: each.counts for client, each in reports.items()},
-            tree=replace(found.tree, groups=agreed.by_client(found.leaves, found.nearest_leaf, reports)),
-            confidence=confidence_of(
-                found.clusters,
-                found.labels,
-                agreed.clients,
-                agreed.choice,
-                found.tree,
-                found.stabilities,
-                rng,
-                slack=self.slack,
-            ),
-            excluded={client: ~believed for client, believed in agreed.believed.items() if not believed.all()},
+            tree=replace(found.tree, groups={client: leaves[client] for client in reports}),
+            confidence=confidence,
+            excluded={client: ~supported for client, supported in agreed.supported.items() if not supported.all()},
             diagnostics=Diagnostics(
                 rounds=len(found.shifts),
                 stopped=found.stopped,
@@ -325,18 +459,18 @@ class Consensus(Aggregator):
     def _agreed(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Agreed:
         """A choice, made again without the micro-clusters of clusters that too few clients support."""
         heard = reports if self.support == 1 else without_excess(reports, self.support)
-        believed = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
+        supported = {client: np.ones(len(each), dtype=np.bool_) for client, each in heard.items()}
         for last in reversed(range(MOST_CHOICES)):
-            kept = with_micro_clusters(heard, believed)
+            kept = with_micro_clusters(heard, supported)
             micro = stacked(list(kept.values()), n_features)
             clients = np.repeat(np.arange(len(kept)), [len(each) for each in kept.values()])
             choice = self._choose(micro, np.bincount(clients, micro.counts).astype(np.int64), rng)
             weak = weak_clusters(choice.labels, clients, self.support)
             if not weak.any() or weak.all() or not last:
                 break
-            for at, is_believed in enumerate(believed.values()):
-                is_believed[is_believed] = ~weak[choice.labels[clients == at]]
-        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, believed=believed)
+            for at, is_supported in enumerate(supported.values()):
+                is_supported[is_supported] = ~weak[choice.labels[clients == at]]
+        return Agreed(choice=choice, reports=kept, micro=micro, clients=clients, supported=supported)
 
     def _choose(self, micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> Choice:
         return choose(micro, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
@@ -346,17 +480,17 @@ class Consensus(Aggregator):
     ) -> Generator[Refine, Replies, Found]:
         """The clusters by nearest center after the rounds; a center without rows is dropped."""
         centers, within = agreed.centers(), agreed.within()
-        rows = agreed.rows()  # what each client last told of its rows by center
+        rows = agreed.rows()  # the rows by center that each client last reported
         shifts: list[float] = []
-        stopped: Stopped = "round limit"
+        stopped: StopReason = "round limit"
         while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
             replies = yield Refine(centers=centers, min_report=self.micro_rows)
-            replies = {client: up for client, up in replies.items() if is_trusted(agreed.believed.get(client))}
+            replies = {client: up for client, up in replies.items() if is_trusted(agreed.supported.get(client))}
             if not replies:
                 stopped = "no replies"
                 break
             rows |= {client: up.counts for client, up in replies.items()}
-            before, centers = centers, moved(centers, replies, reach=REACH * within, min_support=self.support)
+            before, centers = centers, moved(centers, replies, reach=SUPPORT_REACH * within, min_support=self.support)
             gaps = centers - before
             shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
         if shifts and shifts[-1] <= self.tol * within:
@@ -426,9 +560,9 @@ def as_chosen(agreed: Agreed, labels: IntArray, came_from: Sequence[int]) -> Int
     return np.where(chosen >= 0, chosen, labels)
 
 
-def is_trusted(believed: BoolArray | None) -> bool:
-    """Whether at least half of the micro-clusters of a client are believed, if it sent any."""
-    return believed is None or not len(believed) or bool(believed.mean() >= 0.5)
+def is_trusted(supported: BoolArray | None) -> bool:
+    """Whether at least half of the micro-clusters of a client were kept, if it sent any."""
+    return supported is None or not len(supported) or bool(supported.mean() >= 0.5)
 
 
 def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
@@ -455,9 +589,9 @@ def k_choice(choice: Choice) -> KChoice:
 
 
 def set_aside(agreed: Agreed) -> dict[str, int]:
-    """Micro-clusters that were not believed, by client; clients without are left out."""
-    unbelieved = {client: int((~believed).sum()) for client, believed in agreed.believed.items()}
-    return {client: n for client, n in unbelieved.items() if n}
+    """Number of micro-clusters that were set aside, by client; clients without any are left out."""
+    unsupported = {client: int((~supported).sum()) for client, supported in agreed.supported.items()}
+    return {client: n for client, n in unsupported.items() if n}
 
 
 def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
@@ -485,9 +619,9 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
             f"{chosen} clusters were chosen; {n_dropped} of them held no rows that a client could tell of "
             "after refinement, and were dropped."
         )
-    unbelieved = set_aside(agreed)
-    if unbelieved:
-        whose = ", ".join(f"{n} of {client}" for client, n in unbelieved.items())
+    unsupported = set_aside(agreed)
+    if unsupported:
+        whose = ", ".join(f"{n} of {client}" for client, n in unsupported.items())
         said.append(
             f"Micro-clusters of clusters that fewer than {by.support} sites support were set aside before K "
             f"was chosen: {whose}."

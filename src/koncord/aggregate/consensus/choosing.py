@@ -21,7 +21,7 @@ Gaussians (the Bayesian information criterion). Certain clusters are cut into a 
 likelier for it, too. With neither answer there is one cluster.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, NamedTuple
@@ -164,16 +164,27 @@ class Look:
 
 
 def choose(
-    micro: MicroClusters, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float
+    micro: MicroClusters,
+    rows: IntArray,
+    rng: np.random.Generator,
+    *,
+    max_clusters: int,
+    slack: float,
+    null_of: "NullOf | None" = None,
 ) -> Choice:
-    """Choose a clustering of `micro`, which clients with so many `rows` reported."""
-    first = look_at(micro, rows, rng, column_scales(micro, np.arange(len(micro))), max_clusters=max_clusters)
+    """Choose a clustering of `micro`, which clients with so many `rows` reported.
+
+    `null_of` makes the null model of micro-clusters that were come by in another way than by splitting rows.
+    """
+    null_of = null_of or split_into_micro_clusters
+    scales = column_scales(micro, np.arange(len(micro)))
+    first = look_at(micro, rows, rng, scales, null_of, max_clusters=max_clusters)
     is_structured = times_chance(first.regular, first.null) > TIMES_CHANCE
     standing = most_apart(first.candidates)
     look = first
     if standing is not None and standing.certainty >= WEIGHING:
         scales = column_scales(micro, first.labels_of(standing)[first.belongs])
-        look = look_at(micro, rows, rng, scales, max_clusters=max_clusters)
+        look = look_at(micro, rows, rng, scales, null_of, max_clusters=max_clusters)
     chosen = best_of(look, look.candidates, is_structured, slack)
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
     runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
@@ -195,7 +206,13 @@ def choose(
 
 
 def look_at(
-    micro: MicroClusters, rows: IntArray, rng: np.random.Generator, scales: FloatArray, *, max_clusters: int
+    micro: MicroClusters,
+    rows: IntArray,
+    rng: np.random.Generator,
+    scales: FloatArray,
+    null_of: "NullOf",
+    *,
+    max_clusters: int,
 ) -> Look:
     """Cluster the micro-clusters, columns multiplied by `scales`, for every K, and compare with the null model."""
     weighed = rescaled(micro, scales)
@@ -203,7 +220,7 @@ def look_at(
     most = min(max_clusters, len(coarse))
     found = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
     values = judged(coarse, found)
-    gaussian = Gaussian.of(weighed, rows, rng)
+    gaussian = null_of(weighed, rows, rng, scales)
     null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
     null = gaussian.drawn(rng, null_ks, DRAWS, DRAWN_ROWS)
     for low, high in IN_DOUBT:
@@ -218,7 +235,8 @@ def look_at(
         labels=found,
         null=null,
         candidates=tuple(
-            with_apart(each, shapes, found[each.hierarchy, each.n_clusters], belongs) for each in null.compared(values)
+            with_apart(each, shapes, found[each.hierarchy, each.n_clusters], belongs) if len(micro.axes) else each
+            for each in null.compared(values)
         ),
     )
 
@@ -248,9 +266,7 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     found = ranking(compact, look.null.gap_by_chance, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
-    # Micro-clusters without a covariance (of a site with a budget) carry noise in their means, which d' takes for
-    # distance.
-    is_certain = standing.certainty >= CERTAIN and len(look.micro.axes) > 0
+    is_certain = standing.certainty >= CERTAIN
     if found is None:
         has_valley = look.shapes.deepest_valley(look.labels_of(standing)) >= LEAST_VALLEY
         return standing if is_certain and has_valley else ONE_CLUSTER
@@ -476,7 +492,7 @@ class Gaussian:
     def drawn(self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int) -> "Null":
         """What its micro-clusters give at each K, in the fewest to the most draws, about `n_rows` in all."""
         fewest, most = n_draws
-        n = int(np.clip(n_rows // self.sizes.sum(), fewest, most))
+        n = self.n_draws(fewest, most, n_rows)
         silhouettes, log_costs = np.zeros((n, len(ks))), np.zeros((n, len(ks)))
         for draw in range(n):
             values = self._judged(rng, ks)
@@ -487,13 +503,31 @@ class Gaussian:
                 log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
         return Null(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
 
-    def _judged(self, rng: np.random.Generator, ks: Sequence[int]) -> dict[Key, Judged]:
-        """One draw, split into micro-clusters and clustered as those of the clients are."""
+    def n_draws(self, fewest: int, most: int, n_rows: int) -> int:
+        """Draws that have about `n_rows` in all."""
+        return int(np.clip(n_rows // self.sizes.sum(), fewest, most))
+
+    def described(self, rng: np.random.Generator) -> MicroClusters:
+        """One draw, split into micro-clusters as the rows of the clients are."""
         X = rng.standard_normal((self.sizes.sum(), len(self.root))) @ self.root
         parts = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
         groups = [part[rows] for part in parts for rows in groups_of(X[part], self.least)]
-        micro = micro_clusters_by(X, groups)
+        return micro_clusters_by(X, groups)
+
+    def _judged(self, rng: np.random.Generator, ks: Sequence[int]) -> dict[Key, Judged]:
+        """One draw, clustered as the micro-clusters of the clients are."""
+        micro = self.described(rng)
         return judged(micro, labelings(micro, [k for k in ks if k <= len(micro)]))
+
+
+# Makes the null model of micro-clusters whose columns were multiplied by the last argument.
+NullOf = Callable[[MicroClusters, IntArray, np.random.Generator, FloatArray], Gaussian]
+
+
+def split_into_micro_clusters(
+    micro: MicroClusters, rows: IntArray, rng: np.random.Generator, scales: FloatArray
+) -> Gaussian:
+    return Gaussian.of(micro, rows, rng)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

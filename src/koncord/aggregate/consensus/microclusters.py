@@ -15,11 +15,11 @@ from typing import Annotated
 import numpy as np
 
 from koncord.kernels.assign import means_by_label
-from koncord.kernels.cutting import groups_of, labels_of
+from koncord.kernels.cutting import group_labels, groups_of
 from koncord.protocol.schema import LARGEST_FLOAT, Array
 from koncord.types import FloatArray, IntArray
 
-# Directions in which the covariance inside micro-clusters is told; along the others the sums by column stand for it.
+# Directions in which the covariance inside micro-clusters is sent; along the others the sums by column stand for it.
 N_AXES = 16
 
 
@@ -67,7 +67,7 @@ def micro_clusters_of(X: FloatArray, min_rows: int) -> MicroClusters:
 
 def micro_clusters_by(X: FloatArray, groups: Sequence[IntArray]) -> MicroClusters:
     """The micro-clusters that groups of rows of X make; each row is in one of them."""
-    return labelled_micro_clusters(X, labels_of(groups, len(X)))
+    return labelled_micro_clusters(X, group_labels(groups, len(X)))
 
 
 def labelled_micro_clusters(X: FloatArray, labels: IntArray) -> MicroClusters:

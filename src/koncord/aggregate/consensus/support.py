@@ -17,7 +17,7 @@ from koncord.kernels.assign import nearest
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # How far from a center the mean of a client's rows may lie, in root mean squared distances of rows to centers.
-REACH = 2.0
+SUPPORT_REACH = 2.0
 
 
 def without_excess(reports: Mapping[str, MicroClusters], min_support: int) -> dict[str, MicroClusters]:
@@ -50,12 +50,12 @@ def weak_clusters(labels: IntArray, clients: IntArray, min_support: int) -> Bool
 
 
 def with_micro_clusters(
-    reports: Mapping[str, MicroClusters], believed: Mapping[str, BoolArray]
+    reports: Mapping[str, MicroClusters], supported: Mapping[str, BoolArray]
 ) -> dict[str, MicroClusters]:
-    """The believed micro-clusters; the spread of a client counts by the share of its rows in them."""
+    """The micro-clusters that were kept; the spread of a client counts by the share of its rows in them."""
     kept = {}
     for client, micro in reports.items():
-        chosen = taken(micro, np.flatnonzero(believed[client]))
+        chosen = taken(micro, np.flatnonzero(supported[client]))
         share = float(chosen.counts.sum() / max(micro.counts.sum(), 1))
         kept[client] = replace(chosen, spread=micro.spread * share, axes=micro.axes * np.sqrt(share))
     return kept
@@ -72,6 +72,6 @@ def credible(counts: IntArray, sums: FloatArray, centers: FloatArray, *, reach: 
     cells = nearest(means.reshape(n_clients * k, -1), centers).reshape(n_clients, k)
     gaps = means - centers
     is_credible = (cells == np.arange(k)) & (np.vecdot(gaps, gaps) <= reach**2)
-    believed = np.where(is_credible, counts, 0)
-    most = np.sort(believed, axis=0)[::-1][:min_support][-1]
-    return np.where(most > 0, np.minimum(believed, most), believed)
+    supported = np.where(is_credible, counts, 0)
+    most = np.sort(supported, axis=0)[::-1][:min_support][-1]
+    return np.where(most > 0, np.minimum(supported, most), supported)

@@ -91,12 +91,12 @@ class Split(NamedTuple):
 
 
 @dataclass(slots=True)
-class Node:
+class TreeNode:
     """A cluster while the tree is made; `at` are the micro-clusters of a found or a finer one."""
 
     at: IntArray
     found: int  # the found cluster it lies in
-    parts: "tuple[Node, Node] | None" = None
+    parts: "tuple[TreeNode, TreeNode] | None" = None
     apart: float = 0.0  # d' of the parts
     number: int = field(default=-1)
 
@@ -159,11 +159,11 @@ def tree_of(
 # --- more clusters ---
 
 
-def finer(clusters: Clusters, rng: np.random.Generator) -> tuple[list[Node], list[Node]]:
+def finer(clusters: Clusters, rng: np.random.Generator) -> tuple[list[TreeNode], list[TreeNode]]:
     """The nodes of the found clusters with the best cuts made below them, and the nodes that were cut, in order."""
-    found = [Node(at=np.flatnonzero(clusters.labels == cluster), found=cluster) for cluster in range(len(clusters))]
-    waiting: list[tuple[float, int, Node, Split]] = []
-    splits: list[Node] = []
+    found = [TreeNode(at=np.flatnonzero(clusters.labels == cluster), found=cluster) for cluster in range(len(clusters))]
+    waiting: list[tuple[float, int, TreeNode, Split]] = []
+    splits: list[TreeNode] = []
     todo, n_seen = list(found), 0
     while True:
         for node in todo:
@@ -175,8 +175,8 @@ def finer(clusters: Clusters, rng: np.random.Generator) -> tuple[list[Node], lis
             return found, splits
         *_, node, split = heapq.heappop(waiting)
         node.parts = (
-            Node(at=split.at[split.sides == 0], found=node.found),
-            Node(at=split.at[split.sides == 1], found=node.found),
+            TreeNode(at=split.at[split.sides == 0], found=node.found),
+            TreeNode(at=split.at[split.sides == 1], found=node.found),
         )
         node.apart = split.apart
         splits.append(node)
@@ -196,7 +196,7 @@ def best_split(clusters: Clusters, at: IntArray, rng: np.random.Generator) -> Sp
     return max(splits, key=lambda split: split.apart, default=None)
 
 
-def leaves_under(node: Node) -> list[Node]:
+def leaves_under(node: TreeNode) -> list[TreeNode]:
     return [node] if node.parts is None else [leaf for part in node.parts for leaf in leaves_under(part)]
 
 
@@ -242,8 +242,8 @@ class Value(NamedTuple):
 
 def values_of(
     clusters: Clusters,
-    leaves: Sequence[Node],
-    found: Sequence[Node],
+    leaves: Sequence[TreeNode],
+    found: Sequence[TreeNode],
     joins: Sequence[tuple[int, int]],
     labels: IntArray,
     *,
@@ -275,11 +275,11 @@ def values_of(
     }
     values = [as_found.get(at, value) for at, value in enumerate(values)]
     for at, (one, other) in enumerate(joins, start=len(leaves)):
-        values.append(as_found.get(at) or joined(values[one], values[other], axes))
+        values.append(as_found.get(at) or joined_values(values[one], values[other], axes))
     return values
 
 
-def leaf_shares(clusters: Clusters, leaves: Sequence[Node], labels: IntArray, shares: FloatArray) -> FloatArray:
+def leaf_shares(clusters: Clusters, leaves: Sequence[TreeNode], labels: IntArray, shares: FloatArray) -> FloatArray:
     """The share (n, n_leaves) of each micro-cluster in each leaf, from those (n, k) in the found clusters.
 
     What it has of a cluster is in its own leaf of that cluster or, of clusters that it was not chosen for, in the leaf
@@ -298,7 +298,7 @@ def leaf_shares(clusters: Clusters, leaves: Sequence[Node], labels: IntArray, sh
     return found
 
 
-def joined(one: Value, other: Value, axes: FloatArray | None) -> Value:
+def joined_values(one: Value, other: Value, axes: FloatArray | None) -> Value:
     """Two clusters taken as one, by their moments."""
     weight = one.weight + other.weight
     share = one.weight / weight if weight > 0 else 0.5

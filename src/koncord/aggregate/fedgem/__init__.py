@@ -22,7 +22,7 @@ from koncord.aggregate.diagnostics import Diagnostics, UpsilonCandidate, Upsilon
 from koncord.aggregate.fedgem.balls import group, move_together
 from koncord.aggregate.fedgem.released import released_final_means, released_move
 from koncord.errors import KoncordError, MessageError
-from koncord.estimate.kmeans import means_of
+from koncord.estimate.kmeans import partition_means
 from koncord.estimate.search import split_rows
 from koncord.kernels.silhouette import HeldOut
 from koncord.protocol.floor import LOWER_FLOOR
@@ -31,7 +31,7 @@ from koncord.types import FloatArray, IntArray
 
 # Tried when `upsilon` is left open: the values the paper uses on its data sets and what lies between them.
 UPSILONS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e5, 1e6)
-HOLDOUT = 0.2
+UPSILON_HOLDOUT = 0.2
 # The released program stops when no mean moved further than this.
 RELEASED_TOLERANCE = 1e-3
 ALL_MEET = "All final balls meet, so the order of the pairs alone decides the groups."
@@ -114,7 +114,7 @@ class Held:
 
 def start_step(local: Local, state: Held | None, down: Start) -> tuple[Held, Balls]:
     if down.holds_out:
-        state = Held(rows=split_rows(len(local.X), HOLDOUT, local.rng, owner="FedGEM")[1])
+        state = Held(rows=split_rows(len(local.X), UPSILON_HOLDOUT, local.rng, owner="FedGEM")[1])
     state = state or Held(rows=np.empty(0, dtype=np.int64))
     fitted = fitted_rows(local, state, holds_out=down.holds_out)
     means = with_enough_rows(fitted, first_means(fitted, local, down), local.min_report)
@@ -179,8 +179,8 @@ def judge_step(local: Local, state: Held | None, down: Judge) -> tuple[Held, Jud
     state = started(state, down)
     held = HeldOut(local.X, state.rows)
     models = np.split(down.centers, np.cumsum(down.sizes)[:-1])
-    is_told = len(state.rows) >= local.min_report
-    scores = [held.score_nearest(centers) if is_told else np.nan for centers in models]
+    is_reported = len(state.rows) >= local.min_report
+    scores = [held.score_nearest(centers) if is_reported else np.nan for centers in models]
     return state, Judgement(scores=np.nan_to_num(scores, nan=0.0))
 
 
@@ -244,7 +244,7 @@ def gather(balls: Mapping[str, Balls]) -> tuple[FloatArray, FloatArray, IntArray
     return np.concatenate([b.means for b in balls.values()]), np.concatenate([b.radii for b in balls.values()]), clients
 
 
-def by_client(rows: Any, clients: IntArray, names: Sequence[str]) -> dict[str, Any]:
+def rows_by_client(rows: Any, clients: IntArray, names: Sequence[str]) -> dict[str, Any]:
     return {name: rows[clients == at] for at, name in enumerate(names)}
 
 
@@ -257,7 +257,7 @@ def longest_step(before: Mapping[str, FloatArray], after: Mapping[str, FloatArra
 
 def centers_of(means: FloatArray, groups: IntArray) -> FloatArray:
     """A global center is the plain mean of the members of its group."""
-    return means_of(means, groups)
+    return partition_means(means, groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,9 @@ class FedGEM(Aggregator):
     >>> rng = np.random.default_rng(0)
     >>> sites = {name: np.concatenate([rng.normal(m, 1, (80, 3)) for m in held])
     ...          for name, held in {"north": (0, 9), "south": (9, 18), "west": (0, 18)}.items()}
-    >>> clustering = koncord.FederatedClustering(koncord.KnownCounts(2), koncord.FedGEM(upsilon=2), random_state=0)
+    >>> clustering = koncord.FederatedClustering(
+    ...     koncord.KnownCounts(2), koncord.FedGEM(upsilon=2), standardize=False, random_state=0
+    ... )
     >>> clustering.fit(sites).n_clusters_
     3
     """
@@ -371,8 +373,8 @@ class FedGEM(Aggregator):
         positions = gather(balls)[2]
         return Outcome(
             centers=centers_of(means, groups),
-            groups=by_client(groups, positions, list(balls)),
-            components=by_client(means, positions, list(balls)),
+            groups=rows_by_client(groups, positions, list(balls)),
+            components=rows_by_client(means, positions, list(balls)),
             diagnostics=Diagnostics(
                 rounds=trained.n_rounds,
                 stopped="converged" if trained.has_converged else "round limit",
@@ -444,7 +446,7 @@ class FedGEM(Aggregator):
         """Where the means of every client go next."""
         centers, radii, clients = gather(balls)
         move = released_move if self.variant == "released" else move_together
-        return by_client(move(centers, radii, clients), clients, list(balls))
+        return rows_by_client(move(centers, radii, clients), clients, list(balls))
 
     def _conclude(self, balls: Mapping[str, Balls], upsilon: float) -> tuple[FloatArray, IntArray, bool]:
         """Final means of the components, their groups, and whether all balls meet."""

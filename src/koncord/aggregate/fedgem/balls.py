@@ -76,7 +76,7 @@ def slice_together(rows: slice, centers: FloatArray, radii: FloatArray, clients:
     distance = cdist(centers[rows], centers)
     meets = (distance <= radii[rows, None] + radii) & (clients[rows, None] != clients)
     share = np.where(meets, meeting_share(distance, radii[rows, None], radii), 0.0)
-    return averaged(centers[rows], meets.sum(axis=1), share.sum(axis=1), share @ centers)
+    return mean_with_meetings(centers[rows], meets.sum(axis=1), share.sum(axis=1), share @ centers)
 
 
 def near_together(rows: slice, tree: KDTree, centers: FloatArray, radii: FloatArray, clients: IntArray) -> FloatArray:
@@ -84,10 +84,12 @@ def near_together(rows: slice, tree: KDTree, centers: FloatArray, radii: FloatAr
     shape = (rows.stop - rows.start, len(centers))
     share = csr_array((meeting_share(distance, radii[i], radii[j]), (i - rows.start, j)), shape=shape)
     n_meets = np.bincount(i - rows.start, minlength=shape[0])
-    return averaged(centers[rows], n_meets, np.asarray(share.sum(axis=1), dtype=float), np.asarray(share @ centers))
+    return mean_with_meetings(
+        centers[rows], n_meets, np.asarray(share.sum(axis=1), dtype=float), np.asarray(share @ centers)
+    )
 
 
-def averaged(own: FloatArray, n_meets: IntArray, shares: FloatArray, moved: FloatArray) -> FloatArray:
+def mean_with_meetings(own: FloatArray, n_meets: IntArray, shares: FloatArray, moved: FloatArray) -> FloatArray:
     """Mean of a ball's center and its meeting points ``M_i + share (M_j - M_i)``, from sums over j."""
     mean: FloatArray = (own * (1 + n_meets - shares)[:, None] + moved) / (1 + n_meets)[:, None]
     return mean

@@ -23,14 +23,14 @@ from koncord.network.places import Coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class KnownKey:
     """One key that Flower knows."""
 
     state: str  # "connected", "away", "not seen yet" or "revoked"
     last_seen: str  # ISO 8601, UTC; empty where it never was
 
 
-STATES = {"online": "connected", "offline": "away", "registered": "not seen yet", "unregistered": "revoked"}
+KEY_STATES = {"online": "connected", "offline": "away", "registered": "not seen yet", "unregistered": "revoked"}
 
 
 def register(place: Coordinator, site: str, public: str) -> int:
@@ -46,20 +46,20 @@ def unregister(place: Coordinator, node: int) -> None:
         client.UnregisterNode(UnregisterNodeRequest(node_id=node))
 
 
-def nodes(place: Coordinator) -> dict[int, Node]:
+def nodes(place: Coordinator) -> dict[int, KnownKey]:
     """Every key that Flower knows, by its number."""
     with control(place, "list the sites") as client:
         listed = client.ListNodes(ListNodesRequest()).nodes_info
     return {each.node_id: node_of(each) for each in listed}
 
 
-def node_of(info: NodeInfo) -> Node:
+def node_of(info: NodeInfo) -> KnownKey:
     """What Flower says of a node, in koncord's words."""
-    state = STATES[info.status]
+    state = KEY_STATES[info.status]
     # Flower holds a site for connected until so many intervals after it heard from it.
     ahead = HEARTBEAT_PATIENCE * info.heartbeat_interval if state == "connected" else 0.0
     heard = datetime.fromtimestamp(info.online_until - ahead, UTC).isoformat(timespec="seconds")
-    return Node(state=state, last_seen=heard if info.online_until else "")
+    return KnownKey(state=state, last_seen=heard if info.online_until else "")
 
 
 @contextmanager

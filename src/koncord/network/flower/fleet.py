@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 from flwr.app import ConfigRecord, Error, Message, RecordDict
-from flwr.app.message import remove_content_from_message
+from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
     DeactivateNodeRequest,
@@ -103,8 +103,9 @@ class Fleet:
             response = self.client.PullMessages(PullMessagesRequest(node=self.node))
             if not response.messages_list:
                 return None
-            run, tree = response.messages_list[0].metadata.run_id, response.message_object_trees[0]
-            message = pull_and_inflate_object_from_tree(
+            metadata = message_from_proto(response.messages_list[0]).metadata
+            run, tree = metadata.run_id, response.message_object_trees[0]
+            inflated = pull_and_inflate_object_from_tree(
                 tree,
                 make_pull_object_fn_protobuf(self.client.PullObject, self.node, run),
                 make_confirm_message_received_fn_protobuf(self.client.ConfirmMessageReceived, self.node, run),
@@ -112,9 +113,11 @@ class Fleet:
                 max_time=OBJECT_WITHIN,
                 initial_backoff=OBJECT_POLL,
             )
-            message.metadata.__dict__["_message_id"] = tree.object_id  # what Flower itself does here
-        found = message.content.config_records.get(RECORD) if message.has_content() else None
-        return Question(kind=message.metadata.message_type, record=dict(found or {}), message=message)
+        content = inflated.content if inflated.has_content() else None
+        # What was pulled does not know its own number, which the reply must name.
+        message = make_message(metadata, content, None if content is not None else inflated.error)
+        found = None if content is None else content.config_records.get(RECORD)
+        return Question(kind=metadata.message_type, record=dict(found or {}), message=message)
 
     def reply(self, question: Question, record: Mapping[str, Any] | None) -> None:
         """Answer a message with a record, or without one as a message that koncord does not know."""
@@ -123,8 +126,8 @@ class Fleet:
             reply = Message(error, reply_to=question.message)
         else:
             reply = Message(RecordDict({RECORD: ConfigRecord(dict(record))}), reply_to=question.message)
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        bare = message_to_proto(remove_content_from_message(reply) if reply.has_content() else reply)
+        bare = message_to_proto(remove_content_from_message(reply))
+        bare.metadata.message_id = reply.object_id
         run = reply.metadata.run_id
         with told_as_lost(), no_object_id_recompute():
             pushed = self.client.PushMessages(

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
@@ -15,10 +15,11 @@ from koncord.aggregate.base import Replies
 from koncord.errors import KoncordError, MessageError
 from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.flower.programs import SUPERLINK, call, write_app
+from koncord.network.places import Coordinator
 from koncord.protocol.chain import Receipt, Verify
 from koncord.protocol.setup import Prepare
 from koncord.session.policy import ServerPolicy
-from koncord.session.rounds import Asked
+from koncord.session.rounds import RoundRequest
 from koncord.session.transport import Carried, Journal, PackedLink, set_aside_for
 
 CONNECTS_WITHIN = 120.0
@@ -28,10 +29,6 @@ NOT_YET = {
     "release": "its owner has not released its reply yet",
 }
 REVOKED = "its key was revoked"
-
-
-def nobody() -> Collection[str]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +76,8 @@ class FlowerLink(PackedLink):
         Whether a site's key signed some bytes, by its name; what a site with one sends is taken with a receipt only.
     receipts : Path or None, default None
         File that the receipts are appended to.
-    revoked : callable, default nobody
-        Names of the sites that must not take part any more, looked up in every exchange.
+    coordinator : Coordinator or None, default None
+        Tells the sites whose key was revoked, which do not take part any more; looked up in every exchange.
     """
 
     def __init__(
@@ -95,32 +92,33 @@ class FlowerLink(PackedLink):
         left_out: Mapping[str, int] | None = None,
         keys: Mapping[str, Verify] | None = None,
         receipts: Path | None = None,
-        revoked: Callable[[], Collection[str]] = nobody,
+        coordinator: Coordinator | None = None,
     ) -> None:
         super().__init__(list(nodes), min_sites=policy.min_sites, journal=journal, left_out=left_out)
         self.relay, self.nodes, self.run, self.method = relay, dict(nodes), run, method
         self.policy = policy
-        self.keys, self.receipts, self.revoked = dict(keys or {}), receipts, revoked
+        self.keys, self.receipts, self.coordinator = dict(keys or {}), receipts, coordinator
         self._waits = policy.round_timeout
         self._waited: Counter[str] = Counter()  # seconds for the owner of each site
 
-    def exchange_all(self, asked: Sequence[Asked]) -> list[Replies]:
+    def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         # One site that comes late does its phase 1 while the others go on.
         n_prepared = sum(isinstance(message, Prepare) for each in asked for message in each.down.values())
         self._waits = self.policy.first_timeout if n_prepared >= self.min_sites else self.policy.round_timeout
         return super().exchange_all(asked)
 
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
-        gone = set(self.revoked())
-        came = self._ask(exchange, {site: messages for site, messages in down.items() if site not in gone})
+        gone = self.revoked()
+        asked = {site: messages for site, messages in down.items() if site not in gone}
+        came = self._ask(exchange, asked, needed=self.policy.min_sites)
         while waited := [site for site in came.waiting if self._waited[site] < self.policy.owner_wait]:
             self.note_waiting({site: NOT_YET.get(came.waiting[site], "its owner") for site in waited})
             began = time.monotonic()
             time.sleep(ASK_AGAIN)
-            again = self._ask(exchange, {site: down[site] for site in waited if site not in set(self.revoked())})
+            again = self._ask(exchange, {site: down[site] for site in waited if site not in self.revoked()})
             self._waited.update(dict.fromkeys(waited, time.monotonic() - began))
             came = came.with_later(again)
-        gone = set(self.revoked())  # also one that answered in between
+        gone = self.revoked()  # also one that answered in between
         self.note_answers(came.versions)
         refused = {site: set_aside_for(reason) for site, reason in {**came.refused, **self._unsigned(came)}.items()}
         refused |= {site: f"its owner refused: {reason}" for site, reason in came.declined.items()}
@@ -133,19 +131,26 @@ class FlowerLink(PackedLink):
             seconds={site: took for site, took in came.seconds.items() if site not in refused},
         )
 
+    def revoked(self) -> set[str]:
+        """Sites whose key was revoked by now."""
+        return set() if self.coordinator is None else self.coordinator.revoked()
+
     def note_waiting(self, sites: Mapping[str, str]) -> None:
         """Called while the owners of some sites are waited for, with what for."""
 
     def note_answers(self, versions: Mapping[str, str]) -> None:
         """Called when some sites have answered, with the version of koncord each says it has."""
 
-    def _ask(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Came:
+    def _ask(self, exchange: int, down: Mapping[str, Sequence[bytes]], *, needed: int = 0) -> Came:
         header = {
             "do": "exchange",
             "run": self.run,
             "exchange": exchange,
             "method": self.method,
             "timeout": self._waits,
+            "returns_within": self.policy.round_timeout,
+            "needed": needed,
+            "coordinator": None if self.coordinator is None else str(self.coordinator.folder),
             "nodes": {site: self.nodes[site] for site in down},
             "counts": {site: len(messages) for site, messages in down.items()},
         }

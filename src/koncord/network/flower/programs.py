@@ -10,6 +10,7 @@ from typing import Any
 from koncord.errors import KoncordError, MissingExtra
 
 SUPERLINK = "koncord"  # the name of the connection in Flower's configuration
+IN_MEMORY = ":flwr-in-memory:"  # Flower's name of a database that is none
 SITE = "site"  # what a site without a key calls its name in Flower's configuration
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -65,8 +66,12 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, **QUIET, **ONE_THREAD, "FLWR_HOME": str(home), "PATH": os.pathsep.join(path)}
 
 
-def superlink_command(*, host: str, port: int, certificates: Path | None, database: Path) -> list[str]:
-    """Without certificates, Flower can check no keys either."""
+def superlink_command(*, host: str, port: int, certificates: Path | None) -> list[str]:
+    """Without certificates, Flower can check no keys either.
+
+    It keeps all it knows in memory, where a call costs half as much as in a file: what must last is in koncord's own
+    files.
+    """
     guarded = (
         ["--insecure"]
         if certificates is None
@@ -78,7 +83,7 @@ def superlink_command(*, host: str, port: int, certificates: Path | None, databa
     )
     return [
         *(program("flower-superlink"), "--host", host, "--port", str(port), *guarded),
-        *("--database", str(database), "--disable-runtime-dependency-installation"),
+        *("--database", IN_MEMORY, "--disable-runtime-dependency-installation"),
     ]
 
 

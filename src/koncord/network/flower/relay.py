@@ -3,15 +3,18 @@
 import time
 from collections.abc import Collection, Mapping
 from multiprocessing.connection import Client, Connection
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from koncord._text import shortened
 from koncord.errors import MessageError
 from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.flower.programs import SITE
+from koncord.network.places import Coordinator
 from koncord.protocol.received import Received, read_record
 
 RECORD = "koncord"
@@ -23,6 +26,7 @@ LOOKS = (0.15, 1.0)
 LOOKS_IN_ALL = 6  # about so many, in a time as long as it has waited already
 MOST_WORDS = 100  # characters
 GRACE = 5.0  # seconds a message outlives the time it is waited for
+ASK_AGAIN = 10.0  # seconds until a silent site is asked the same again; twice as many the next time
 
 app = ServerApp()
 
@@ -41,11 +45,10 @@ def relay(grid: Grid, connection: Connection) -> None:
             header, blobs = from_frame(connection.recv_bytes())
         except (EOFError, ConnectionError):
             return
-        nodes = roll.connected(header["nodes"])
         if header["do"] == "connected":
-            connection.send_bytes(as_frame({"connected": list(nodes)}))
+            connection.send_bytes(as_frame({"connected": list(roll.connected(header["nodes"]))}))
         else:
-            connection.send_bytes(exchanged(grid, nodes, header, blobs))
+            connection.send_bytes(Exchange(grid, roll, header, blobs).carry_out())
 
 
 class Roll:
@@ -55,6 +58,7 @@ class Roll:
         self.grid = grid
         self.names: dict[int, str] = {}
         self.asked: dict[str, int] = {}  # nodes by the message that asks them
+        self.answered: set[str] = set()  # sites that answered when they were last asked
 
     def connected(self, nodes: Mapping[str, int | None]) -> dict[str, int]:
         """The node of every site that is connected now; None in `nodes` stands for one that says its name."""
@@ -78,63 +82,150 @@ class Roll:
                 self.names[node] = str(dict(reply.content.config_records.get(RECORD, {})).get(SITE, ""))
 
 
-def exchanged(grid: Grid, nodes: Mapping[str, int], header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
-    """Give every node its messages; the frame of what came back in time, and of why the rest did not."""
-    missing = {site: "not connected" for site in header["nodes"] if site not in nodes}
-    messages = {
-        site: Message(
-            content(header, [blobs[f"{site}/{at}"] for at in range(header["counts"][site])]),
-            node,
-            MESSAGE_TYPE,
-            group_id=str(header["exchange"]),
-            ttl=header["timeout"] + GRACE,
-        )
-        for site, node in nodes.items()
-    }
-    waiting = dict(zip(grid.push_messages(list(messages.values())), messages, strict=True)) if messages else {}
-    received: dict[str, Received] = {}
-    refused: dict[str, str] = {}
-    of_owners: dict[str, dict[str, str]] = {"waiting": {}, "declined": {}}
-    began = time.monotonic()
-    end = began + header["timeout"]
-    while waiting and time.monotonic() < end:
-        replies, unreadable = pulled(grid, waiting)
-        refused |= {waiting.pop(message): "its reply could not be read." for message in unreadable}
-        for reply in replies:
-            site = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if site is None:
-                continue
-            if reply.has_error():
-                missing[site] = f"no answer (Flower: {first_words(reply.error.reason or 'no reason')})"
-                continue
-            try:
-                answer = read_record(record_of(reply), header["counts"][site])
-            except MessageError as error:
-                refused[site] = str(error)
-                continue
-            if answer.error is not None:
-                missing[site] = answer.error
-            elif answer.waiting is not None:
-                of_owners["waiting"][site] = answer.waiting
-            elif answer.refused is not None:
-                of_owners["declined"][site] = answer.refused
-            else:
-                received[site] = answer
-        if waiting:
+class Exchange:
+    """One exchange: every site is asked until it answers, it is away for too long, or the time is over.
+
+    A site that loses its connection is asked again when it is back: whatever it had answered, it answers the same. One
+    that is away from the beginning is waited for if it answered the exchange before, or if too few answer without it.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's way to the nodes.
+    roll : Roll
+        Which node is which site.
+    header : mapping of str to any
+        What `koncord run` asks: run, exchange, method, the nodes of the sites, how long each is waited for, and the
+        folder of the coordinator.
+    blobs : mapping of str to bytes
+        The messages of every site.
+    """
+
+    def __init__(self, grid: Grid, roll: "Roll", header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+        self.grid, self.roll, self.header, self.blobs = grid, roll, header, blobs
+        self.nodes: Mapping[str, int | None] = header["nodes"]
+        self.waiting: dict[str, str] = {}  # site of every message that was not answered yet
+        self.asked: dict[str, tuple[float, float]] = {}  # when each site was last asked, and seconds to the next time
+        self.away: dict[str, tuple[float, str]] = {}  # since when, and how a report says it
+        self.received: dict[str, Received] = {}
+        self.missing: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.of_owners: dict[str, dict[str, str]] = {"waiting": {}, "declined": {}}
+
+    def carry_out(self) -> bytes:
+        """Ask and wait; the frame of what came back in time, and of why the rest did not."""
+        began = time.monotonic()
+        end = began + self.header["timeout"]
+        self.ask(self.roll.connected(self.nodes), end)
+        self.away = {site: (began, "not connected") for site in self.nodes if site not in self.asked}
+        expected = {*self.asked, *self.roll.answered}
+        while time.monotonic() < end:
+            self.take_replies()
+            if not self.waiting and not self.is_waited_for(expected):
+                break
             time.sleep(min(max((time.monotonic() - began) / LOOKS_IN_ALL, LOOKS[0]), LOOKS[1]))
-    missing |= dict.fromkeys(waiting.values(), f"no answer in {header['timeout']:g} s")
-    return as_frame(
-        {
-            "counts": {site: len(answer.replies) for site, answer in received.items()},
-            "seconds": {site: answer.seconds for site, answer in received.items() if answer.seconds},
-            "receipts": {site: answer.receipt.as_text() for site, answer in received.items() if answer.receipt},
-            "versions": {site: answer.version for site, answer in received.items() if answer.version},
-            "missing": missing,
-            "refused": refused,
-            **of_owners,
-        },
-        {f"{site}/{at}": each for site, answer in received.items() for at, each in enumerate(answer.replies)},
-    )
+            self.ask_again(end)
+        self.missing |= {site: why for site, (_, why) in self.away.items()}
+        self.missing |= dict.fromkeys(self.waiting.values(), f"no answer in {self.header['timeout']:g} s")
+        self.roll.answered = {*(self.roll.answered - set(self.nodes)), *self.received, *self.of_owners["waiting"]}
+        return self.frame()
+
+    def is_waited_for(self, expected: Collection[str]) -> bool:
+        """Whether a site that is away may still come back in time, and is wanted."""
+        if not self.away:
+            return False
+        others = {*self.received, *self.of_owners["waiting"], *self.waiting.values()}
+        too_few = len(others) < self.header["needed"]
+        earliest = time.monotonic() - self.header["returns_within"]
+        wanted = {site for site, (since, _) in self.away.items() if since > earliest and (too_few or site in expected)}
+        return bool(wanted - self.revoked())
+
+    def revoked(self) -> set[str]:
+        """Sites that cannot come back."""
+        folder = self.header["coordinator"]
+        return set() if folder is None else Coordinator.load(Path(folder)).revoked()
+
+    def ask(self, nodes: Mapping[str, int], end: float) -> None:
+        """Give the nodes of some sites their messages."""
+        if not nodes:
+            return
+        ttl = end - time.monotonic() + GRACE
+        kind, group = MESSAGE_TYPE, str(self.header["exchange"])
+        messages = [Message(self.content(site), node, kind, group_id=group, ttl=ttl) for site, node in nodes.items()]
+        self.waiting |= dict(zip(self.grid.push_messages(messages), nodes, strict=True))
+        for site in nodes:
+            pause = 2 * self.asked[site][1] if site in self.asked else ASK_AGAIN
+            self.asked[site] = time.monotonic(), pause
+
+    def ask_again(self, end: float) -> None:
+        """Ask those that are back, and those that say nothing: a site that was killed has lost what it was asked."""
+        now = time.monotonic()
+        silent = {site for site in self.waiting.values() if now - self.asked[site][0] > self.asked[site][1]}
+        if not silent and not self.away:
+            return
+        back = self.roll.connected({site: self.nodes[site] for site in {*silent, *self.away}})
+        for site in back:
+            self.away.pop(site, None)
+        self.ask(back, end)
+
+    def take_replies(self) -> None:
+        """Take what has come; the rest is still waited for."""
+        if not self.waiting:
+            return
+        replies, unreadable = pulled(self.grid, self.waiting)
+        for message in unreadable:
+            if (site := self.waiting.get(message)) is not None:
+                self.is_answered(site)
+                self.refused[site] = "its reply could not be read."
+        for reply in replies:
+            site = self.waiting.get(reply.metadata.reply_to_message_id)
+            if site is not None:  # the first of the same answers
+                self.is_answered(site)
+                self.take(site, reply)
+
+    def is_answered(self, site: str) -> None:
+        self.waiting = {message: each for message, each in self.waiting.items() if each != site}
+
+    def take(self, site: str, reply: Message) -> None:
+        if reply.has_error():
+            if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+                self.away[site] = time.monotonic(), "it lost its connection"
+            else:
+                self.missing[site] = f"no answer (Flower: {first_words(reply.error.reason or 'no reason')})"
+            return
+        try:
+            answer = read_record(record_of(reply), self.header["counts"][site])
+        except MessageError as error:
+            self.refused[site] = str(error)
+            return
+        if answer.error is not None:
+            self.missing[site] = answer.error
+        elif answer.waiting is not None:
+            self.of_owners["waiting"][site] = answer.waiting
+        elif answer.refused is not None:
+            self.of_owners["declined"][site] = answer.refused
+        else:
+            self.received[site] = answer
+
+    def content(self, site: str) -> RecordDict:
+        record = {name: self.header[name] for name in ("run", "exchange", "method")}
+        messages = [self.blobs[f"{site}/{at}"] for at in range(self.header["counts"][site])]
+        return RecordDict({RECORD: ConfigRecord({**record, "messages": messages})})
+
+    def frame(self) -> bytes:
+        received = self.received
+        return as_frame(
+            {
+                "counts": {site: len(answer.replies) for site, answer in received.items()},
+                "seconds": {site: answer.seconds for site, answer in received.items() if answer.seconds},
+                "receipts": {site: answer.receipt.as_text() for site, answer in received.items() if answer.receipt},
+                "versions": {site: answer.version for site, answer in received.items() if answer.version},
+                "missing": self.missing,
+                "refused": self.refused,
+                **self.of_owners,
+            },
+            {f"{site}/{at}": each for site, answer in received.items() for at, each in enumerate(answer.replies)},
+        )
 
 
 def pulled(grid: Grid, waiting: Collection[str]) -> tuple[list[Message], set[str]]:
@@ -162,15 +253,3 @@ def record_of(reply: Message) -> dict[str, Any]:
 def first_words(reason: str) -> str:
     """What Flower says, as far as a line of a report holds it."""
     return shortened(reason.removeprefix("Error: ").partition(". ")[0], MOST_WORDS)
-
-
-def content(header: Mapping[str, Any], messages: list[bytes]) -> RecordDict:
-    record = ConfigRecord(
-        {
-            "run": header["run"],
-            "exchange": header["exchange"],
-            "method": header["method"],
-            "messages": messages,
-        }
-    )
-    return RecordDict({RECORD: record})

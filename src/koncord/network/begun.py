@@ -1,0 +1,157 @@
+"""A run that was begun and is not finished: what its folder keeps so that it can be resumed.
+
+Beside ``resume.json`` lies the journal of all that the sites have sent, by exchange (`koncord.session.checkpoint`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from getpass import getuser
+from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree
+from socket import gethostname
+from typing import Any
+
+from koncord._files import locked, write_atomic
+from koncord.errors import KoncordError
+from koncord.network.places import Coordinator
+from koncord.runs.folder import LOCK, MODEL, check_folder
+from koncord.session.checkpoint import FileJournal
+
+SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
+# What the record of a run says, whose tables and labels are at the sites.
+AT_THE_SITES: Mapping[str, Any] = {"files": "at the site", "labels_at_sites": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunRun:
+    """What a resumed run must know."""
+
+    folder: Path
+    run: str
+    started: str  # ISO 8601, UTC
+    sites: tuple[str, ...]
+    method: Mapping[str, Any]  # the options that a resumed run has as it was started with
+    left_out: Mapping[str, int] = field(default_factory=dict)  # sites left out by hand, and after which exchange
+    stopped_after: int | None = None  # the exchange whose answers stopped the run
+
+    @classmethod
+    def load(cls, folder: Path) -> "BegunRun":
+        """The run of a folder; `KoncordError` if there is none to resume."""
+        check_begun(folder)
+        path = folder / SETTINGS
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                folder=folder,
+                run=kept["run"],
+                started=kept["started"],
+                sites=tuple(kept["sites"]),
+                method=dict(kept["method"]),
+                left_out=dict(kept.get("left_out", {})),
+                stopped_after=kept.get("stopped_after"),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise KoncordError(f"'{path}' does not say how to resume a run.") from error
+
+    def save(self) -> None:
+        kept: dict[str, Any] = {
+            "run": self.run,
+            "started": self.started,
+            "sites": list(self.sites),
+            "method": dict(self.method),
+        }
+        if self.left_out:
+            kept["left_out"] = dict(self.left_out)
+        if self.stopped_after is not None:
+            kept["stopped_after"] = self.stopped_after
+        write_atomic(self.folder / SETTINGS, json.dumps(kept, indent=1).encode(), private=True)
+
+    @property
+    def journal(self) -> FileJournal:
+        return FileJournal(self.folder / JOURNAL)
+
+    def without(self, sites: Sequence[str], *, min_sites: int) -> "BegunRun":
+        """The run without some sites: they are asked no more.
+
+        Where the run stopped on what an exchange had brought, they are taken out of that exchange as well.
+        """
+        unknown = [site for site in sites if site not in self.sites]
+        if unknown:
+            raise ValueError(
+                f"--without names {', '.join(unknown)}, who is not of this run; its sites: {', '.join(self.sites)}."
+            )
+        last, left_out = self.journal.n_kept, dict(self.left_out)
+        for site in sites:
+            if site not in left_out:
+                if last and self.stopped_after == last:
+                    self.journal.leave_out(last, site)
+                left_out[site] = last
+        n_left = len(self.sites) - len(left_out)
+        if n_left < min_sites:
+            raise KoncordError(
+                f"Without {', '.join(left_out)} {n_left} sites are left; --min-sites asks for {min_sites}."
+            )
+        after = replace(self, left_out=left_out, stopped_after=None)
+        after.save()
+        return after
+
+    def finish(self) -> None:
+        """The run is over: what the sites sent is kept as far as a later one needs it (`koncord.runs.reports`)."""
+        (self.folder / SETTINGS).unlink()
+        rmtree(self.folder / JOURNAL, ignore_errors=True)
+
+
+def begin_run(
+    place: Coordinator, out: Path, method: Mapping[str, Any], *, sites: Sequence[str] | None, min_sites: int
+) -> BegunRun:
+    """A new folder with a run of these sites, or of all invited ones."""
+    folder = check_folder("--out", out, replaces=False)
+    invited = place.sites()
+    asked = sorted(set(sites or invited))
+    unknown = [site for site in asked if site not in invited]
+    if unknown:
+        raise ValueError(
+            f"--sites names {', '.join(unknown)}, who was not invited; invited: {', '.join(invited) or 'nobody'}."
+        )
+    if len(asked) < min_sites:
+        raise KoncordError(f"{len(asked)} sites are invited; --min-sites asks for {min_sites}.")
+    started = datetime.now(UTC)
+    begun = BegunRun(
+        folder=folder,
+        run=new_name(started),
+        started=started.isoformat(timespec="seconds"),
+        sites=tuple(asked),
+        method=method,
+    )
+    folder.mkdir(exist_ok=True)
+    begun.save()
+    return begun
+
+
+def new_name(started: datetime) -> str:
+    """A name of a run that no other has."""
+    return f"{started:%Y%m%d-%H%M%S}-{token_hex(4)}"
+
+
+def this_user() -> str:
+    """Who asks, where nothing else is said."""
+    return f"{getuser()}@{gethostname()}"
+
+
+def check_begun(folder: Path) -> None:
+    """`KoncordError` if there is nothing to resume."""
+    if not (folder / SETTINGS).is_file():
+        what = "is finished" if (folder / MODEL).exists() else "holds no run that was begun"
+        raise KoncordError(f"'{folder}' {what}; there is nothing to resume.")
+
+
+@contextmanager
+def sole_run(folder: Path) -> Iterator[None]:
+    """Within the block no other koncord run works in the folder; `KoncordError` if one does."""
+    busy = f"Another koncord run works in '{folder}'; wait until it ends, or stop it."
+    with locked(folder / LOCK, busy=busy, removes=True):
+        yield

@@ -1,0 +1,258 @@
+"""A run over the sites that joined: started or resumed, watched, and put down in its folder."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import Any
+
+from koncord.aggregate.base import Aggregator
+from koncord.errors import ColumnsDiffer, KoncordError
+from koncord.estimate.named import estimator_named
+from koncord.network.begun import AT_THE_SITES, RECEIPTS, BegunRun, new_name, sole_run
+from koncord.network.certificates import is_signed
+from koncord.network.flower.link import FlowerLink, Relay
+from koncord.network.method import RunRequest, identifier, statement_text
+from koncord.network.places import Coordinator
+from koncord.network.processes import Stopped, say
+from koncord.network.runstate import (
+    FINISHED,
+    STOPPED,
+    RunState,
+    driven_by_this,
+    read_state,
+    run_file,
+    write_state,
+)
+from koncord.network.studies import read_study
+from koncord.network.watch import Watched
+from koncord.report.page import page
+from koncord.runs.folder import REPORTS, read_run, replace_run, write_run
+from koncord.runs.reports import Reports
+from koncord.session import federation
+from koncord.session.federation import RunResult
+from koncord.session.growing import with_late
+from koncord.session.policy import ServerPolicy
+
+LOOK_EVERY = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """A run that ended, and the names it has."""
+
+    result: RunResult
+    run: str
+    identifier: str
+    n_exchanges: int
+
+
+def drive(
+    place: Coordinator,
+    begun: BegunRun,
+    aggregator: Aggregator,
+    *,
+    estimator: Mapping[str, Any],
+    request: RunRequest,
+    policy: ServerPolicy,
+    **arguments: Any,
+) -> FinishedRun:
+    """Run both phases over the sites of a run that was begun, and write its folder.
+
+    Parameters
+    ----------
+    place : Coordinator
+        The coordinator on this machine.
+    begun : BegunRun
+        The run, new or resumed.
+    aggregator : Aggregator
+        Phase 2.
+    estimator : mapping of str to value
+        Arguments of `estimator_named`.
+    request : RunRequest
+        What the owners of the sites are shown.
+    policy : ServerPolicy
+        Quorum and timeouts.
+    **arguments
+        Others of `koncord.session.federation.run`.
+
+    Returns
+    -------
+    FinishedRun
+        The result and the names of the run.
+    """
+    nodes = {site: node for site, node in place.sites().items() if site in begun.sites}
+    stated = statement_text(aggregator, estimator, request)
+    state = first_state(begun, request, stated, aggregator)
+    write_state(place.folder, state)
+    of_study = "" if request.study is None else f" of the study {request.study}"
+    say(f"run {begun.run}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
+    if request.study is not None and read_study(place.folder, request.study).identifier != state.identifier:
+        say(f"note: the study {request.study!r} is stated otherwise than when it was made; owners are asked anew")
+    with relayed(place, begun.run) as relay:
+        wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in begun.left_out}, policy)
+        link = Watched(
+            place,
+            state,
+            relay,
+            nodes,
+            run=begun.run,
+            method=stated,
+            policy=policy,
+            journal=begun.journal,
+            left_out=begun.left_out,
+            keys=keys_of(place, nodes),
+            receipts=begun.folder / RECEIPTS,
+            revoked=place.revoked,
+        )
+        with noting_cause(begun, link):
+            result = federation.run(
+                link,
+                aggregator,
+                estimator=estimator_named(**estimator),
+                server_policy=policy,
+                started=datetime.fromisoformat(begun.started),
+                **AT_THE_SITES,
+                **arguments,
+            )
+    model, record = result.model, result.record
+    write_run(begun.folder, model, record, page(model, record), reports=result.reports)
+    begun.finish()
+    link.note(state=FINISHED, awaited=(), owners={}, clusters=model.n_clusters)
+    return FinishedRun(result=result, run=begun.run, identifier=state.identifier, n_exchanges=link.n_exchanges)
+
+
+def add_site(place: Coordinator, out: Path, site: str, policy: ServerPolicy) -> tuple[RunResult, str]:
+    """Ask one site what the others were asked in a finished run, and write the model of all.
+
+    Returns
+    -------
+    tuple of RunResult and str
+        The result with the site, and the name of the run that asked it.
+    """
+    nodes = place.sites()
+    if site not in nodes:
+        invited = ", ".join(nodes) or "nobody"
+        raise ValueError(f"--add-site names {site}, who was not invited; invited: {invited}.")
+    with sole_run(out):
+        reports = Reports.load(out / REPORTS)
+        if site in reports.sites:
+            raise ValueError(f"--add-site names {site}, who takes part already; the sites: {', '.join(reports.sites)}.")
+        if not reports.method:
+            raise KoncordError(f"'{out}' is not of a run over a network; its sites are files on this machine.")
+        model, record = read_run(out)
+        run = new_name(datetime.now(UTC))
+        # Phase 1 and the report are one exchange, so every answer may take as long as phase 1.
+        policy = replace(policy, min_sites=1, round_timeout=policy.first_timeout)
+        with relayed(place, run) as relay:
+            wait_for_sites(relay, {site: nodes[site]}, policy)
+            link = FlowerLink(relay, {site: nodes[site]}, run=run, method=reports.method, policy=policy, journal=None)
+            late = with_late(RunResult(model=model, record=record, reports=reports), link, file=AT_THE_SITES["files"])
+        replace_run(out, late.model, late.record, page(late.model, late.record), late.reports)
+    return late, run
+
+
+@contextmanager
+def relayed(place: Coordinator, run: str) -> Iterator[Relay]:
+    """Flower's carrier of the messages of a run."""
+    with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
+        say(f"Flower run {relay.run_id} carries run {run}")
+        yield relay
+
+
+@contextmanager
+def resumable(place: Coordinator, begun: BegunRun, again: str) -> Iterator[None]:
+    """Keep, for koncord runs, why the run stopped, and say how it is resumed: by `again`."""
+    try:
+        with noting_problem(place, begun.run):
+            yield
+    except Stopped:
+        say(f"stopped; go on with: {again}")
+        raise KeyboardInterrupt from None
+    except ColumnsDiffer:  # would differ again
+        raise
+    except KoncordError as error:
+        raise KoncordError(f"{error} Go on with: {again}") from error
+    except (ValueError, TypeError, ArithmeticError) as error:  # the call itself was checked before
+        raise KoncordError(f"The run failed: {error} Go on with: {again}") from error
+
+
+@contextmanager
+def noting_problem(place: Coordinator, run: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        path = run_file(place.folder, run)
+        if path.exists():
+            problem = "stopped by hand" if isinstance(error, Stopped) else str(error) or type(error).__name__
+            write_state(place.folder, replace(read_state(path), state=STOPPED, awaited=(), owners={}, problem=problem))
+        raise
+
+
+@contextmanager
+def noting_cause(begun: BegunRun, link: FlowerLink) -> Iterator[None]:
+    """Where the run stops on answers that were taken, keep the exchange, so that a site can be left out of it."""
+    try:
+        yield
+    except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
+        if link.n_exchanges and link.n_exchanges == begun.journal.n_kept:
+            replace(begun, stopped_after=link.n_exchanges).save()
+            raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
+        raise
+
+
+def first_state(begun: BegunRun, request: RunRequest, stated: str, aggregator: Aggregator) -> RunState:
+    """What is known of the run before its first exchange."""
+    return driven_by_this(
+        RunState(
+            run=begun.run,
+            identifier=identifier(stated),
+            asked_by=request.by,
+            purpose=request.purpose,
+            aggregator=aggregator.name,
+            out=str(begun.folder.resolve()),
+            sites=begun.sites,
+            started=begun.started,
+            study=request.study or "",
+        )
+    )
+
+
+def keys_of(place: Coordinator, nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether a site's key signed some bytes, for those of the sites that have one."""
+    sites = [site for site in place.registered() if site.name in nodes and site.public]
+    return {site.name: partial(is_signed, site.public.encode()) for site in sites}
+
+
+def wait_for_sites(relay: Relay, nodes: Mapping[str, int | None], policy: ServerPolicy) -> None:
+    """Wait for all sites to connect, and when the time is over go on if there are enough."""
+    end = perf_counter() + policy.wait
+    shown: Sequence[str] = ()
+    while True:
+        connected = relay.connected(nodes)
+        away = [site for site in nodes if site not in connected]
+        if away != shown:
+            say(
+                f"connected: {names_or_nobody([site for site in nodes if site not in away])}; "
+                f"away: {names_or_nobody(away)}"
+            )
+            shown = away
+        if not away:
+            return
+        if perf_counter() > end:
+            if len(nodes) - len(away) >= policy.min_sites:
+                say("the run begins without those that are away; they take part when they come")
+                return
+            raise KoncordError(
+                f"{len(nodes) - len(away)} sites connected within {policy.wait:g} s; --min-sites asks for "
+                f"{policy.min_sites} (away: {names_or_nobody(away)})."
+            )
+        sleep(LOOK_EVERY)
+
+
+def names_or_nobody(sites: Sequence[str]) -> str:
+    return ", ".join(sites) or "nobody"
