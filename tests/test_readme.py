@@ -89,6 +89,29 @@ def test_what_is_said_of_consensus_is_what_was_measured():
     assert table[:3] == [real, made, paper]
 
 
+def test_the_tables_of_the_sets_of_the_paper_are_those_of_the_stored_rows():
+    with (ROOT / "docs" / "consensus" / "rows.csv").open(encoding="utf-8", newline="") as file:
+        found = {
+            (row["experiment"][-1], row["dataset"], row["method"], int(row["seed"])): json.loads(row["values"])["ari"]
+            for row in csv.DictReader(file)
+            if row["status"] == "done"
+        }
+    names = {"FrogA": "frog_species", "FrogB": "frog_genus", "CIFAR-10": "cifar10"}
+    page = (ROOT / "docs" / "consensus.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^Regime ([AB]):\n\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert [regime for regime, _ in sections] == ["A", "B"]
+    for regime, table in sections:
+        lines = re.findall(r"^\| (\S+) \| (\d+) \|(.*)\|$", table, re.MULTILINE)
+        assert lines
+        for name, n_seeds, cells in lines:
+            said = re.findall(r"0\.\d{3}", cells)
+            dataset = names.get(name, name.lower())
+            seeds = [seed for seed in range(47, 50) if (regime.lower(), dataset, "consensus", seed) in found]
+            assert len(seeds) == int(n_seeds)
+            for method, mean in zip(("consensus", "asm-s", "oracle"), said, strict=True):
+                assert mean == f"{fmean(found[regime.lower(), dataset, method, seed] for seed in seeds):.3f}"
+
+
 def test_every_extra_in_the_readme_can_be_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {extra for listed in re.findall(r"\.\[([a-z,]+)\]", README) for extra in listed.split(",")}
