@@ -25,12 +25,17 @@ from koncord.estimate.base import adapted
 from koncord.model.globalmodel import names_in
 from koncord.privacy.budget import Budget
 from koncord.session import growing
-from koncord.session.federation import SERVER, RunResult, run, scaled_rows
-from koncord.session.inprocess import in_process
+from koncord.session.federation import SERVER, RunResult, run, scaled_rows, scaled_table
+from koncord.session.inprocess import in_process, summed_in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
 
+# What a run with secure sums does not know, for a reader.
+LOST_IN_SUMS = (
+    "The server saw sums over all sites only: which site holds which clusters, how many sites support a cluster, and "
+    "how stable it is when sites are left out are not known."
+)
 # Columns are said to be in other units where their spreads differ by more than this.
 UNEQUAL = 100.0
 
@@ -61,6 +66,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     privacy : koncord.privacy.Budget, default None
         What everything each site sends keeps to. With a budget phase 1 is left
         out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md).
+    secure_sums : bool, default False
+        The server sees sums over all sites only, added up under masks, and the noise of `privacy` is that of one site,
+        not one a site (see docs/privacy.md). Who holds what is not known then. For aggregators with a private form.
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
@@ -112,6 +120,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         min_report: int = SitePolicy.min_report,
         min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
+        secure_sums: bool = False,
         common_columns: bool = False,
     ) -> None:
         self.estimator = estimator
@@ -121,6 +130,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.min_report = min_report
         self.min_support = min_support
         self.privacy = privacy
+        self.secure_sums = secure_sums
         self.common_columns = common_columns
 
     def fit(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> Self:
@@ -152,7 +162,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         named = named_clients(clients)
         tables = {name: as_table(name, table) for name, table in named.items()}
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
-        link = in_process(tables, estimator=estimator, aggregator=aggregator, policy=policy)
+        link_of = summed_in_process if self.secure_sums else in_process
+        link = link_of(tables, estimator=estimator, aggregator=aggregator, policy=policy)
         result = run(
             link,
             aggregator,
@@ -164,6 +175,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             common_columns=self.common_columns,
             files="in memory",
             labels_in_memory=True,
+            notes=(LOST_IN_SUMS,) if self.secure_sums else (),
         )
         if not self.standardize and self.privacy is None:
             warn_of_units([scaled_rows(site, result.model) for site in link.sites.values()], result.model.columns)
@@ -174,10 +186,10 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
         self.labels_ = [
-            indexed_as(named[name], self.model_.assign(scaled_rows(link.sites[name], self.model_))) for name in tables
+            indexed_as(named[name], self.model_.assign(scaled_table(*tables[name], self.model_))) for name in tables
         ]
         told = dict(zip(self.model_.sites, self.model_.local_counts, strict=True))
-        self.local_counts_ = [own_count(link.sites[name], told) for name in self.sites_]
+        self.local_counts_ = [own_count(link.sites[name], told) if name in link.sites else 0 for name in self.sites_]
         return self
 
     def _take(self, result: RunResult) -> None:

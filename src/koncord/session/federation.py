@@ -1,7 +1,7 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from time import perf_counter
@@ -61,6 +61,7 @@ def run(
     labels_at_sites: bool = False,
     labels_in_memory: bool = False,
     agreement: Agreement | None = None,
+    notes: Sequence[str] = (),
 ) -> RunResult:
     """Both phases over any link, in one thread, and the record of the run.
 
@@ -94,6 +95,8 @@ def run(
         Where the labels are, if not in the folder of the run.
     agreement : Agreement, default None
         Columns and scale that the sites agreed on before; None has them agree now.
+    notes : sequence of str, default ()
+        What a reader of the model and the report is to know besides.
 
     Returns
     -------
@@ -114,6 +117,9 @@ def run(
             common_columns=common_columns,
             agreement=agreement,
         )
+    if notes:
+        told = replace(model.diagnostics, notes=(*model.diagnostics.notes, *notes))
+        model = replace(model, diagnostics=told)
     record = RunRecord.of_run(
         sends=aggregator.sends,
         departures=link.departures,
@@ -156,7 +162,12 @@ def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> 
 
 def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
     """Rows of a site on the scale of the model, whether or not it took part to the end."""
-    rows: FloatArray = (site.table[:, setup.order_of(site.columns, model.columns)] - model.means) / model.scales
+    return scaled_table(site.table, site.columns, model)
+
+
+def scaled_table(X: FloatArray, columns: tuple[str, ...], model: GlobalModel) -> FloatArray:
+    """Rows of a table on the scale of the model."""
+    rows: FloatArray = (X[:, setup.order_of(columns, model.columns)] - model.means) / model.scales
     return rows
 
 

@@ -16,6 +16,7 @@ from koncord.aggregate.base import Aggregator, Grouped, Local, sends_rows
 from koncord.aggregate.private import Known, PrivateClient, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
+from koncord.privacy.mechanism import Mechanism
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
 from koncord.protocol.partition import JointPartition, rows_of, two_valued_as_sent
@@ -47,6 +48,8 @@ class Site:
         What was answered of the rows before, and the rows that are answered about; None: nothing, and X.
     uses : sequence of str or None, default None
         Columns that this site answers about; None is all of them.
+    mechanism : Mechanism or None, default None
+        What answers within the budget; None is one that holds the rows of X.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Site:
         ledger: Ledger | None = None,
         partition: JointPartition | None = None,
         uses: Sequence[str] | None = None,
+        mechanism: Mechanism | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -89,7 +93,7 @@ class Site:
         if self.policy.budget is not None:
             own = self._used(X)
             self.private = private_client(
-                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report
+                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report, mechanism=mechanism
             )
 
     def answer(self, data: bytes) -> bytes:
