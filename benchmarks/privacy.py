@@ -1,6 +1,8 @@
 """What a privacy budget costs: K and ARI against epsilon, with delta 1e-5.
 
-    .venv/bin/python benchmarks/privacy.py [--sets waveform mnist-10 mnist-100] [--seeds 0-1] [--epsilons 1 4 16]
+    .venv/bin/python benchmarks/privacy.py [--sets waveform mnist-10] [--seeds 0-1] [--epsilons 1 4] [--secure-sums]
+
+With --secure-sums the server sees sums over sites only, and the noise is that of one site.
 
 Sites by regime A; FedKMeans is told the number of classes, Consensus is not. Columns are not standardized, with or
 without a budget. The balls that rows are clipped to are round numbers: Waveform's signals lie between 0 and 6, and
@@ -26,7 +28,7 @@ from koncord.data import load, partition
 from koncord.kernels.assign import nearest
 from koncord.privacy.budget import Budget
 from koncord.session.federation import run_federation, scaled_rows
-from koncord.session.inprocess import InProcess
+from koncord.session.inprocess import InProcess, summed_in_process
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 
@@ -67,15 +69,19 @@ def sites_of(table, n_sites, n_rows, seed, aggregator, budget):
     return sites, np.concatenate([y[part] for part in parts])
 
 
-def one_run(name, kind, epsilon, seed):
+def one_run(name, kind, epsilon, seed, is_summed=False):
     stored, n_sites, n_rows, bound, center = SETS[name]
     table = separated(seed) if stored is None else (load(stored).X, load(stored).y)
     aggregator = Consensus() if kind == "consensus" else FedKMeans(len(np.unique(table[1])), n_rounds=N_ROUNDS)
     budget = None if epsilon is None else Budget(epsilon=epsilon, delta=DELTA, bound=bound, center=center)
     sites, classes = sites_of(table, n_sites, n_rows, seed, aggregator, budget)
+    link = InProcess(sites)
+    if is_summed and budget is not None:
+        tables = {site.name: (site.table, site.columns) for site in sites}
+        link = summed_in_process(tables, estimator=None, aggregator=aggregator, policy=sites[0].policy)
     began = perf_counter()
     with one_thread():
-        model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=False, settings={})
+        model = run_federation(link, aggregator, seed=seed, standardize=False, settings={})
     labels = np.concatenate([nearest(scaled_rows(site, model), model.centers) for site in sites])
     seconds = perf_counter() - began
     return model.n_clusters, adjusted_rand_score(classes, labels), np.mean(model.local_counts), seconds
@@ -87,13 +93,14 @@ def main():
     parser.add_argument("--aggregators", nargs="+", default=["consensus", "fedkmeans"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1, 2, 4, 8, 16])
     parser.add_argument("--seeds", default="0-1")
+    parser.add_argument("--secure-sums", action="store_true")
     args = parser.parse_args()
     first, last = (int(seed) for seed in args.seeds.split("-"))
     print("| set | aggregator | epsilon | K | ARI | local k | seconds |\n|---|---|--:|--:|--:|--:|--:|")
     for name in args.sets:
         for kind in args.aggregators:
-            for epsilon in (*args.epsilons, None):
-                runs = [one_run(name, kind, epsilon, seed) for seed in range(first, last + 1)]
+            for epsilon in (*args.epsilons, *([] if args.secure_sums else [None])):
+                runs = [one_run(name, kind, epsilon, seed, args.secure_sums) for seed in range(first, last + 1)]
                 told = "none" if epsilon is None else f"{epsilon:g}"
                 ks = ", ".join(str(run[0]) for run in runs)
                 ari, local_k, seconds = np.mean([run[1:] for run in runs], axis=0)

@@ -29,11 +29,16 @@ from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
 from koncord.session import growing
 from koncord.session.federation import SERVER, RunResult, run
-from koncord.session.inprocess import in_process
+from koncord.session.inprocess import in_process, summed_in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
 
+# What a run with secure sums does not know, for a reader.
+LOST_IN_SUMS = (
+    "The server saw sums over all sites only: which site holds which clusters, how many sites support a cluster, and "
+    "how stable it is when sites are left out are not known."
+)
 # Columns are said to be in other units where their spreads differ by more than this.
 UNEQUAL = 100.0
 
@@ -76,6 +81,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     privacy : koncord.privacy.Budget, default None
         What everything each site sends keeps to. With a budget phase 1 is left
         out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md).
+    secure_sums : bool, default False
+        The server sees sums over all sites only, added up under masks, and the noise of `privacy` is that of one site,
+        not one a site (see docs/privacy.md). Who holds what is not known then. For aggregators with a private form.
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
@@ -137,6 +145,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         min_report: int = SitePolicy.min_report,
         min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
+        secure_sums: bool = False,
         common_columns: bool = False,
         local_counts: bool | None = None,
         n_jobs: int | None = None,
@@ -152,6 +161,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.min_report = min_report
         self.min_support = min_support
         self.privacy = privacy
+        self.secure_sums = secure_sums
         self.common_columns = common_columns
         self.local_counts = local_counts
         self.n_jobs = n_jobs
@@ -187,14 +197,18 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         preparation = preparation_by_parameters(self) if self.privacy is None else None
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
         taking_part = complete_rows(list(tables.values())) if self.missing == "drop" else list(tables.values())
-        link = in_process(
-            {table.name: (table.X, table.columns) for table in taking_part},
-            estimator=estimator,
-            aggregator=aggregator,
-            policy=policy,
-            levels={name: table.levels for name, table in tables.items()},
-            n_jobs=self.n_jobs,
-        )
+        rows = {table.name: (table.X, table.columns) for table in taking_part}
+        if self.secure_sums:
+            link = summed_in_process(rows, estimator=estimator, aggregator=aggregator, policy=policy)
+        else:
+            link = in_process(
+                rows,
+                estimator=estimator,
+                aggregator=aggregator,
+                policy=policy,
+                levels={name: table.levels for name, table in tables.items()},
+                n_jobs=self.n_jobs,
+            )
         result = run(
             link,
             aggregator,
@@ -208,6 +222,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             local_counts=self.estimator is not None if self.local_counts is None else self.local_counts,
             files="in memory",
             labels_in_memory=True,
+            notes=(LOST_IN_SUMS,) if self.secure_sums else (),
         )
         if self.standardize is False and self.privacy is None:
             warn_of_units([result.model.rows(table) for table in tables.values()], result.model.columns)
@@ -221,7 +236,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
         ]
         counts = dict(zip(self.model_.sites, self.model_.local_counts or (None,) * len(link.sites), strict=False))
-        self._counts = {name: own_count(link.sites[name], counts) for name in tables}
+        self._counts = {name: own_count(link.sites[name], counts) if name in link.sites else 0 for name in tables}
         self._uncounted = {name: link.sites[name] for name, count in self._counts.items() if count is None}
         return self
 

@@ -234,11 +234,15 @@ def private_client(
     aggregator: Aggregator | type[Aggregator],
     *,
     min_report: int = 1,
+    mechanism: Mechanism | None = None,
 ) -> PrivateClient:
-    """A client that answers for the rows of X within the budget, if the aggregator has a private form."""
+    """A client that answers for the rows of X within the budget, if the aggregator has a private form.
+
+    Another `mechanism` answers for the rows that it holds.
+    """
     check_private_form(aggregator)
-    plan = as_instance(aggregator).private_plan(budget.rounds)
-    mechanism = Mechanism(X, Accountant(budget, plan))
+    if mechanism is None:
+        mechanism = Mechanism(X, Accountant(budget, as_instance(aggregator).private_plan(budget.rounds)))
     return PrivateClient(name, mechanism, columns, budget, aggregator.private_steps, min_report=min_report)
 
 

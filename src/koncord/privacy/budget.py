@@ -86,10 +86,21 @@ class Budget:
 
 
 class Accountant:
-    """Divides a budget over the releases of one run, draws their noise, and refuses when they are used up."""
+    """Divides a budget over the releases of one run, draws their noise, and refuses when they are used up.
 
-    def __init__(self, budget: Budget, plan: Plan) -> None:
+    Parameters
+    ----------
+    budget : Budget
+        What was agreed.
+    plan : Plan
+        How it is divided.
+    n_sharing : int, default 1
+        Sites that the noise is divided over, where nobody sees less than the sum of the releases of so many.
+    """
+
+    def __init__(self, budget: Budget, plan: Plan, *, n_sharing: int = 1) -> None:
         self.budget = budget
+        self.n_sharing = n_sharing
         self.n_allowed = {kind: plan.times.get(kind, 0) for kind in KINDS}
         total = rho_of(budget.epsilon, budget.delta)
         self.rhos = {kind: total * share for kind, share in plan.cost_shares().items()}
@@ -97,7 +108,7 @@ class Accountant:
 
     def scale(self, kind: str, sensitivity: float) -> float:
         """Standard deviation of the noise of a release of this kind."""
-        return sensitivity / sqrt(2 * self.rhos[kind]) * (1 + COST_ROUNDING)
+        return sensitivity / sqrt(2 * self.rhos[kind] * self.n_sharing) * (1 + COST_ROUNDING)
 
     def release(self, kind: str, values: IntArray, sensitivity: float) -> IntArray:
         """`values` with noise, where a row adds a vector no longer than `sensitivity` to them."""
@@ -107,7 +118,7 @@ class Accountant:
                 f"left for another release of {kind}: {self.n_allowed[kind]} were agreed."
             )
         measurement = gaussian(self.scale(kind, sensitivity))
-        if measurement.map(sensitivity) > self.rhos[kind]:
+        if measurement.map(sensitivity) > self.rhos[kind] * self.n_sharing:
             raise BudgetSpent(f"a release of {kind} would cost more than its share of the budget.")
         self.n_used[kind] += 1
         noisy: IntArray = np.array(measurement(values.tolist()), dtype=np.int64)

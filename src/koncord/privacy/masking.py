@@ -9,7 +9,8 @@ from functools import lru_cache
 from secrets import randbelow
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -95,3 +96,17 @@ def weights_at_zero(places: Sequence[int]) -> list[int]:
                 above, below = above * other % PRIME, below * (other - one) % PRIME
         weights.append(above * pow(below, -1, PRIME) % PRIME)
     return weights
+
+
+def signing_keys(secret: bytes) -> tuple[Ed25519PrivateKey, Ed25519PublicKey]:
+    """A key that signs, and one that verifies, for sites of one process, which have no registered keys."""
+    key = Ed25519PrivateKey.from_private_bytes(secret)
+    return key, key.public_key()
+
+
+def has_signed(key: Ed25519PublicKey, data: bytes, signature: bytes) -> bool:
+    try:
+        key.verify(signature, data)
+    except InvalidSignature:
+        return False
+    return True

@@ -4,6 +4,7 @@ Rows are clipped to a ball and written in whole numbers, so that what one row ad
 rounding of floats adds to it. A row of the ball adds to one cell: a count, a vector, and its squared length.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 
@@ -63,33 +64,49 @@ class Mechanism:
 
     def moments(self, ball: Ball) -> NoisySums:
         """Count, sum and squares by column of all rows of the table as it is, one cell."""
-        rows = clipped(whole(self._table, ball))
-        one = np.zeros(len(rows), dtype=np.int64)
-        return self._release(MOMENTS, rows, rows**2, one, 1, ball)
+        return self._read(MOMENTS, self.released_moments(ball), ball)
 
     def cells(self, centers: FloatArray, ball: Ball, kind: str = CELLS) -> NoisySums:
         """Sums of the rows, clipped to `ball`, by the nearest of the centers."""
-        unclipped = whole(self._rows, ball)
-        rows = clipped(unclipped)
-        labels = nearest_whole(unclipped, whole(centers, ball))
-        return self._release(kind, rows, np.vecdot(rows, rows)[:, None], labels, len(centers), ball)
+        return self._read(kind, self.released_cells(centers, ball, kind), ball)
 
     def holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
         """How many rows are nearest to each of the centers."""
-        labels = nearest_whole(whole(self._rows, ball), whole(centers, ball))
-        noisy = self.accountant.release(HOLDINGS, STEPS * np.bincount(labels, minlength=len(centers)), float(STEPS))
-        counts: IntArray = np.rint(noisy / STEPS).astype(np.int64)
+        counts: IntArray = np.rint(self.released_holdings(centers, ball) / STEPS).astype(np.int64)
         return counts
 
-    def _release(self, kind: str, rows: IntArray, squares: IntArray, labels: IntArray, k: int, ball: Ball) -> NoisySums:
+    # What leaves the mechanism, in whole numbers with noise.
+
+    def released_moments(self, ball: Ball) -> IntArray:
+        rows = clipped(whole(self._table, ball))
+        one = np.zeros(len(rows), dtype=np.int64)
+        return self._release(MOMENTS, rows, rows**2, one, 1)
+
+    def released_cells(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
+        unclipped = whole(self._rows, ball)
+        rows = clipped(unclipped)
+        labels = nearest_whole(unclipped, whole(centers, ball))
+        return self._release(kind, rows, np.vecdot(rows, rows)[:, None], labels, len(centers))
+
+    def released_holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
+        labels = nearest_whole(whole(self._rows, ball), whole(centers, ball))
+        return self.accountant.release(HOLDINGS, STEPS * np.bincount(labels, minlength=len(centers)), float(STEPS))
+
+    def noise(self, kind: str, sensitivity: float) -> float:
+        """Standard deviation of the noise of each number of a release."""
+        return self.accountant.scale(kind, sensitivity)
+
+    def _release(self, kind: str, rows: IntArray, squares: IntArray, labels: IntArray, k: int) -> IntArray:
         d = rows.shape[1]
-        weight, sensitivity = count_weight(d), sensitivity_of(d)
         summed = np.zeros((k, 1 + d + squares.shape[1]), dtype=np.int64)
         np.add.at(summed, labels, added(rows, squares))
-        noisy: FloatArray = (
-            self.accountant.release(kind, summed.ravel(), sensitivity).reshape(summed.shape).astype(float)
-        )
-        noise = self.accountant.scale(kind, sensitivity)
+        return self.accountant.release(kind, summed.ravel(), sensitivity_of(d)).reshape(summed.shape)
+
+    def _read(self, kind: str, released: IntArray, ball: Ball) -> NoisySums:
+        """A release in the units of the rows."""
+        d = len(ball.center)
+        weight, noise = count_weight(d), self.noise(kind, sensitivity_of(d))
+        noisy: FloatArray = released.astype(float)
         step = ball.radius / STEPS
         return NoisySums(
             counts=noisy[:, 0] / weight,
@@ -98,6 +115,49 @@ class Mechanism:
             count_noise=noise / weight,
             sum_noise=noise * step,
         )
+
+
+class SummedMechanism(Mechanism):
+    """The releases of several sites, of which nobody sees more than the sum. It holds no rows.
+
+    Parameters
+    ----------
+    members : mapping of str to Mechanism
+        Of the sites. Their noise is divided over as many as every sum has at least.
+    add_up : function
+        The sum of one vector of whole numbers of each site, and how many sites are in it.
+    """
+
+    def __init__(self, members: Mapping[str, Mechanism], add_up: "AddUp") -> None:
+        first = next(iter(members.values()))
+        super().__init__(np.empty((0, 0)), first.accountant)
+        self.members = members
+        self.add_up = add_up
+        self.n_summed = len(members)
+
+    def rescale(self, order: IntArray, means: FloatArray, scales: FloatArray) -> None:
+        for member in self.members.values():
+            member.rescale(order, means, scales)
+
+    def released_moments(self, ball: Ball) -> IntArray:
+        return self._sum({name: member.released_moments(ball) for name, member in self.members.items()})
+
+    def released_cells(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
+        return self._sum({name: each.released_cells(centers, ball, kind) for name, each in self.members.items()})
+
+    def released_holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
+        return self._sum({name: member.released_holdings(centers, ball) for name, member in self.members.items()})
+
+    def noise(self, kind: str, sensitivity: float) -> float:
+        return self.accountant.scale(kind, sensitivity) * sqrt(self.n_summed)
+
+    def _sum(self, released: Mapping[str, IntArray]) -> IntArray:
+        shape = next(iter(released.values())).shape
+        total, self.n_summed = self.add_up({name: own.ravel() for name, own in released.items()})
+        return total.reshape(shape)
+
+
+AddUp = Callable[[Mapping[str, IntArray]], tuple[IntArray, int]]
 
 
 # What is computed of a row depends on that row alone, to the last bit: floats are only taken one by one, and whatever

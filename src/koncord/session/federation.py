@@ -1,8 +1,8 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from time import perf_counter
@@ -67,6 +67,7 @@ def run(
     labels_at_sites: bool = False,
     labels_in_memory: bool = False,
     agreement: Agreement | None = None,
+    notes: Sequence[str] = (),
 ) -> RunResult:
     """Both phases over any link, in one thread, and the record of the run.
 
@@ -104,6 +105,8 @@ def run(
         Where the labels are, if not in the folder of the run.
     agreement : Agreement, default None
         Columns and scale that the sites agreed on before; None has them agree now.
+    notes : sequence of str, default ()
+        What a reader of the model and the report is to know besides.
 
     Returns
     -------
@@ -127,6 +130,9 @@ def run(
             local_counts=local_counts or (site_policy is not None and site_policy.budget is not None),
             agreement=agreement,
         )
+    if notes:
+        told = replace(model.diagnostics, notes=(*model.diagnostics.notes, *notes))
+        model = replace(model, diagnostics=told)
     record = RunRecord.of_run(
         sends=aggregator.sends,
         departures=link.departures,

@@ -17,6 +17,7 @@ from koncord.aggregate.base import Aggregator, Grouped, Local, sends_rows
 from koncord.aggregate.private import Known, PrivateClient, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
+from koncord.privacy.mechanism import Mechanism
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
 from koncord.protocol.partition import JointCells, JointPartition, Rows, Shaping, rows_of, two_valued_as_sent
@@ -50,6 +51,8 @@ class Site:
         The levels of each column that is a category; X has positions in them, and NaN where a value is missing.
     uses : sequence of str or None, default None
         Columns that this site answers about; None is all of them.
+    mechanism : Mechanism or None, default None
+        What answers within the budget; None is one that holds the rows of X.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Site:
         partition: JointPartition | None = None,
         levels: Mapping[str, tuple[str, ...]] | None = None,
         uses: Sequence[str] | None = None,
+        mechanism: Mechanism | None = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -97,7 +101,7 @@ class Site:
             own = self._used(X)
             check_complete(name, own, self.levels)
             self.private = private_client(
-                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report
+                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report, mechanism=mechanism
             )
 
     def answer(self, data: bytes) -> bytes:
