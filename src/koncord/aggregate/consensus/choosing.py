@@ -20,15 +20,17 @@ and better separated or likelier as a mixture of Gaussians (the Bayesian informa
 cut into a few pieces only where the mixture is likelier for it, too. With neither answer there is one cluster.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
+from koncord._jobs import spread
 from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_by, rescaled, taken
 from koncord.aggregate.consensus.mixture import information
 from koncord.aggregate.consensus.separation import Shapes
@@ -36,6 +38,8 @@ from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.cutting import groups_of
 from koncord.kernels.lloyd import kmeans, lloyd
 from koncord.types import FloatArray, IntArray
+
+T = TypeVar("T")
 
 # Up to here every K is looked at; beyond, steps of a twentieth.
 EVERY_K, STEP = 30, 1.05
@@ -190,14 +194,22 @@ def look_at(
     weighed = rescaled(micro, scales)
     coarse, belongs = put_together(weighed, rng)
     most = min(max_clusters, len(coarse))
-    found = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
-    values = judged(coarse, found)
     gaussian = Gaussian.of(weighed, rows, rng)
     null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
-    null = gaussian.drawn(rng, null_ks, DRAWS, DRAWN_ROWS)
+
+    def observed() -> tuple[dict[Key, IntArray], dict[Key, Judged]]:
+        labels = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
+        return labels, judged(coarse, labels)
+
+    # The draws are the only work here that takes random numbers, and it takes them first.
+    draws = gaussian.draws(rng, null_ks, DRAWS, DRAWN_ROWS)
+    work: list[Callable[[], Any]] = [observed, *draws]
+    (found, values), *by_chance = spread(done, work)
+    null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:
         if low < times_chance([each for each in null.compared(values) if each.hierarchy != CONDENSED], null) < high:
-            null = null.and_more(gaussian.drawn(rng, null_ks, MORE_DRAWS, MORE_ROWS))
+            more = gaussian.draws(rng, null_ks, MORE_DRAWS, MORE_ROWS)
+            null = null.and_more(Null.of(null_ks, spread(done, more)))
     shapes = Shapes(coarse, weighed.covariance_inside())
     return Look(
         scales=scales,
@@ -210,6 +222,10 @@ def look_at(
             with_apart(each, shapes, found[each.hierarchy, each.n_clusters], belongs) for each in null.compared(values)
         ),
     )
+
+
+def done(work: Callable[[], T]) -> T:
+    return work()
 
 
 def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: IntArray) -> Candidate:
@@ -455,23 +471,21 @@ class Gaussian:
         sizes = null_sizes(micro, rows, rng)
         return cls(root=root_of_covariance(micro), sizes=sizes, least=int(micro.counts.min()))
 
-    def drawn(self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int) -> "Null":
-        """What its micro-clusters give at each K, in the fewest to the most draws, about `n_rows` in all."""
+    def draws(
+        self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int
+    ) -> list[Callable[[], dict[Key, Judged]]]:
+        """What finds how its micro-clusters do at each K, one for each of the fewest to the most draws, which are made.
+
+        They have about `n_rows` in all.
+        """
         fewest, most = n_draws
         n = int(np.clip(n_rows // self.sizes.sum(), fewest, most))
-        silhouettes, log_costs = np.zeros((n, len(ks))), np.zeros((n, len(ks)))
-        for draw in range(n):
-            values = self._judged(rng, ks)
-            for at, k in enumerate(ks):
-                same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
-                before = max(at - 1, 0)  # a draw with fewer micro-clusters than K stays where it was
-                silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
-                log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
-        return Null(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
+        shape = self.sizes.sum(), len(self.root)
+        return [partial(self._judged, rng.standard_normal(shape), ks) for _ in range(n)]
 
-    def _judged(self, rng: np.random.Generator, ks: Sequence[int]) -> dict[Key, Judged]:
+    def _judged(self, standard: FloatArray, ks: Sequence[int]) -> dict[Key, Judged]:
         """One draw, split into micro-clusters and clustered as those of the clients are."""
-        X = rng.standard_normal((self.sizes.sum(), len(self.root))) @ self.root
+        X = standard @ self.root
         parts = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
         groups = [part[rows] for part in parts for rows in groups_of(X[part], self.least)]
         micro = micro_clusters_by(X, groups)
@@ -485,6 +499,18 @@ class Null:
     n_clusters: IntArray  # (n_ks,) increasing; at least 2
     silhouettes: FloatArray  # (n_draws, n_ks)
     log_costs: FloatArray  # (n_draws, n_ks)
+
+    @classmethod
+    def of(cls, ks: Sequence[int], draws: Sequence[Mapping[Key, Judged]]) -> "Null":
+        """The best at each K in each draw."""
+        silhouettes, log_costs = np.zeros((len(draws), len(ks))), np.zeros((len(draws), len(ks)))
+        for draw, values in enumerate(draws):
+            for at, k in enumerate(ks):
+                same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
+                before = max(at - 1, 0)  # a draw with fewer micro-clusters than K stays where it was
+                silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
+                log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
+        return cls(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
 
     def and_more(self, other: "Null") -> "Null":
         return Null(
