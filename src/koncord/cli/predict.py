@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord._files import write_atomic
+from koncord._jobs import jobs, n_cores
 from koncord._progress import report, reporting
 from koncord.cli.output import as_json, check_output_file
 from koncord.cli.progress import ProgressBar
@@ -95,7 +96,8 @@ def run(args: argparse.Namespace) -> None:
         report(0.6, "labelling")
         found = assign(model, table.X, quantile=args.outliers)
         if args.out is not None:
-            write_atomic(args.out, as_csv(found).encode())
+            with jobs(n_cores()):
+                write_atomic(args.out, as_csv(found).encode())
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
         print(as_json({**as_record(found, model.n_clusters), **places}))
