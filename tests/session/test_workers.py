@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import koncord
+from koncord._jobs import portable
 from koncord.errors import BadReply, KoncordError
 from koncord.estimate.known import KnownCounts
 from koncord.session import workers
@@ -93,10 +94,10 @@ def test_the_error_of_the_first_site_by_name_comes_home_and_no_worker_stays():
 
 
 def test_an_error_that_does_not_travel_says_the_same():
-    error = workers.portable(BadReply("north", "it is no reply"))
+    error = portable(BadReply("north", "it is no reply"))
     assert isinstance(error, KoncordError)
     assert "it is no reply" in str(error)
-    assert isinstance(workers.portable(ValueError("x")), ValueError)
+    assert isinstance(portable(ValueError("x")), ValueError)
 
 
 def test_a_wrong_number_of_jobs_is_named():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord._files import write_atomic
+from koncord._jobs import jobs, n_cores
 from koncord._progress import report, reporting
 from koncord.cli.options import add_notation_options, add_own_convert_option, conversions_of
 from koncord.cli.output import as_json, check_output_file
@@ -96,7 +97,8 @@ def run(args: argparse.Namespace) -> None:
         report(0.6, "labeling")
         found = assign_scaled(model, model.rows(table), quantile=args.outliers)
         if args.out is not None:
-            write_atomic(args.out, as_csv(found).encode())
+            with jobs(n_cores()):
+                write_atomic(args.out, as_csv(found).encode())
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
         print(as_json({**assignments_record(found, model.n_clusters), **places}))

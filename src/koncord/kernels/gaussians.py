@@ -50,6 +50,11 @@ class Gaussians:
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
+    def rows_at_once(self) -> int:
+        """Rows whose densities are computed at a time; their last bits depend on it."""
+        return max(GAUSSIANS_BLOCK_FLOATS // (len(self.centers) + len(self.axes)), 1)
+
     def whitening(self) -> Whitening:
         roots = np.linalg.cholesky(self.covariances)
         maps: FloatArray = np.linalg.solve(roots, np.broadcast_to(self.axes, (len(roots), *self.axes.shape)))
@@ -78,13 +83,17 @@ class Gaussians:
 
     def log_joint(self, X: FloatArray) -> FloatArray:
         """Log of weight times density (n, k) of every row in every cluster."""
-        joint: FloatArray = np.log(self.weights) + self.whitening().log_peaks - 0.5 * self.squared_distances(X)
+        return self.log_joint_at(self.squared_distances(X))
+
+    def log_joint_at(self, squared: FloatArray) -> FloatArray:
+        """The same of rows with these squared distances (n, k)."""
+        joint: FloatArray = np.log(self.weights) + self.whitening().log_peaks - 0.5 * squared
         return joint
 
     def assign(self, X: FloatArray) -> IntArray:
         """The most likely cluster of every row; the lowest index on ties."""
         labels = np.empty(len(X), dtype=np.int64)
-        step = max(GAUSSIANS_BLOCK_FLOATS // (len(self.centers) + len(self.axes)), 1)
+        step = self.rows_at_once
         for start in range(0, len(X), step):
             labels[start : start + step] = self.log_joint(X[start : start + step]).argmax(axis=1)
         return labels

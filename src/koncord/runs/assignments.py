@@ -1,18 +1,20 @@
 """Which cluster each row of a table belongs to, how far it lies from it, and which cluster comes next."""
 
-import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from koncord._jobs import spread
 from koncord._words import text_table
 from koncord.model.globalmodel import GlobalModel
 from koncord.types import FloatArray, IntArray
 
 # Distances held at a time: 64 MB.
 MOST_DISTANCES = 1 << 23
+LINES_AT_ONCE = 1 << 16
 HEADER = ("row", "cluster", "distance", "runner_up", "runner_up_distance")
 
 
@@ -42,21 +44,21 @@ def assign(model: GlobalModel, X: FloatArray, *, quantile: float | None = None) 
 
 def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None = None) -> Assignments:
     """Assign every row of Z (n, n_features), as the model's plan makes it."""
-    labels = model.assign(Z)
-    given = labels if quantile is None else model.without_outliers(Z, labels, quantile)
+    labels = np.empty(len(Z), dtype=np.int64)
     distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
-    step = max(MOST_DISTANCES // model.n_clusters, 1)
+    step = max(MOST_DISTANCES // model.n_clusters, 1) if model.gaussians is None else model.gaussians.rows_at_once
     for start in range(0, len(Z), step):
         part = slice(start, start + step)
         to_centers, order = distances_in(model, Z[part])
         rows = np.arange(len(to_centers))
+        labels[part] = model.assign(Z[part]) if model.gaussians is None else order.argmin(axis=1)
         distances[part] = to_centers[rows, labels[part]]
         order[rows, labels[part]] = np.inf
         runner_ups[part] = order.argmin(axis=1)
         runner_up_distances[part] = to_centers[rows, runner_ups[part]]
     has_others = model.n_clusters > 1
     return Assignments(
-        labels=given,
+        labels=labels if quantile is None else model.without_outliers(Z, labels, quantile),
         distances=distances,
         runner_ups=runner_ups if has_others else None,
         runner_up_distances=runner_up_distances if has_others else None,
@@ -65,31 +67,32 @@ def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None =
 
 def distances_in(model: GlobalModel, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Distances of scaled rows to all clusters, each in its own metric, and what the most likely one is least by."""
-    distances = model.distances_of(Z)
-    return distances, distances.copy() if model.gaussians is None else -model.gaussians.log_joint(Z)
+    if model.gaussians is None:
+        distances = model.distances_of(Z)
+        return distances, distances.copy()
+    squared = model.gaussians.squared_distances(Z)
+    return np.sqrt(squared), -model.gaussians.log_joint_at(squared)
 
 
 def as_csv(found: Assignments) -> str:
     """One line a row, numbered from 1; the last two fields stay empty where there is one cluster only."""
-    empty = [""] * len(found)
-    text = StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(HEADER)
-    lines.writerows(
-        zip(
-            range(1, len(found) + 1),
-            found.labels.tolist(),
-            distance_texts(found.distances),
-            empty if found.runner_ups is None else found.runner_ups.tolist(),
-            empty if found.runner_up_distances is None else distance_texts(found.runner_up_distances),
-            strict=True,
-        )
-    )
-    return text.getvalue()
+    starts = range(0, len(found), LINES_AT_ONCE)
+    return "".join([",".join(HEADER) + "\n", *spread(partial(lines_of, found), starts)])
 
 
-def distance_texts(distances: FloatArray) -> list[str]:
-    return [f"{distance:.6g}" for distance in distances.tolist()]
+def lines_of(found: Assignments, start: int) -> str:
+    """The lines of some rows, from `start` on: one format for all of them, for that is what costs least."""
+    part = slice(start, start + LINES_AT_ONCE)
+    labels = found.labels[part].tolist()
+    columns: list[Sequence[Any]] = [range(start + 1, start + len(labels) + 1), labels, found.distances[part].tolist()]
+    line = "%d,%d,%.6g,,\n"
+    if found.runner_ups is not None and found.runner_up_distances is not None:
+        columns += [found.runner_ups[part].tolist(), found.runner_up_distances[part].tolist()]
+        line = "%d,%d,%.6g,%d,%.6g\n"
+    values: list[Any] = [None] * (len(columns) * len(labels))
+    for at, column in enumerate(columns):
+        values[at :: len(columns)] = column
+    return line * len(labels) % tuple(values)
 
 
 def assignments_record(found: Assignments, n_clusters: int) -> dict[str, Any]:

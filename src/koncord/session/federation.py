@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from koncord._jobs import jobs
 from koncord._progress import part, report
 from koncord._records import from_json
 from koncord._threads import one_thread
@@ -115,7 +116,7 @@ def run(
     """
     began = perf_counter()
     started = started or datetime.now(UTC)
-    with one_thread(), closing(link):
+    with one_thread(), jobs(link.n_workers), closing(link):
         model = run_federation(
             link,
             aggregator,

@@ -63,6 +63,8 @@ class PackedLink(ABC):
         Sites that are not asked any more, each with the last exchange it was asked in.
     """
 
+    n_workers = 1  # processes that the work of this side may be spread over
+
     def __init__(
         self,
         clients: Sequence[str],

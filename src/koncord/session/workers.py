@@ -1,25 +1,15 @@
-"""Sites of one process spread over several cores.
+"""Sites of one process spread over several cores (see `koncord._jobs`).
 
-Steps of a site are many small NumPy calls, which hold Python's lock, so threads would take turns. Worker processes are
-forked from this one: each keeps some of the sites for the whole run, shares their tables, and takes and gives the bytes
-that a network would carry. A site's answer depends on the site and on what it was asked alone, so the number of workers
-changes no byte. A fresh process would first spend seconds on imports; where there is no safe fork, sites take turns.
+Each worker keeps some of the sites for the whole run, shares their tables, and takes and gives the bytes that a network
+would carry. A site's answer depends on the site and on what it was asked alone: the number of workers changes no byte.
 """
 
-import os
-import pickle
-import signal
-import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from koncord._progress import silent
-from koncord._threads import one_thread
+from koncord._jobs import can_fork, fork, n_cores, portable, received
 from koncord._validation import check_count
-from koncord.errors import KoncordError
 from koncord.session.site import Site
 
 # Values of the tables that a worker should have at least: below, starting it takes longer than its work.
@@ -31,11 +21,6 @@ class Answer(NamedTuple):
 
     replies: list[bytes]
     seconds: list[float]
-
-
-def n_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def n_workers(n_jobs: int | None, sites: Sequence[Site], *, owner: object = "fit") -> int:
@@ -53,7 +38,7 @@ def n_workers(n_jobs: int | None, sites: Sequence[Site], *, owner: object = "fit
     if n_jobs is None:
         return 1
     most = n_cores() if n_jobs == -1 else check_count("n_jobs", n_jobs, owner=owner)
-    if sys.platform != "linux" or any(site.private is not None for site in sites):
+    if not can_fork() or any(site.private is not None for site in sites):
         return 1
     paying = sum(site.table.size for site in sites) // LEAST_VALUES
     return max(min(most, len(sites), paying), 1)
@@ -71,21 +56,15 @@ class Workers:
     """
 
     def __init__(self, sites: Mapping[str, Site], n: int) -> None:
-        context = get_context("fork")
         self.sites = sites
         self.processes: list[Any] = []
         self.ends: list[Connection] = []
         self.worker_of: dict[str, int] = {}
         self.is_amid = False  # whether answers may be under way
         for at, names in enumerate(shares_of(sites, n)):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(theirs, {name: sites[name] for name in names}), daemon=True)
-            with warnings.catch_warnings():  # from Python 3.12 on: BLAS has threads of its own, which a fork stops
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            theirs.close()
+            process, end = fork(work, {name: sites[name] for name in names})
             self.processes.append(process)
-            self.ends.append(ours)
+            self.ends.append(end)
             self.worker_of |= dict.fromkeys(names, at)
 
     def answers(self, down: Mapping[str, Sequence[bytes]]) -> Iterator[tuple[str, Answer]]:
@@ -142,38 +121,15 @@ def shares_of(sites: Mapping[str, Site], n: int) -> list[list[str]]:
     return shares
 
 
-def received(end: Connection) -> tuple[str, Any]:
-    """What a worker sent; `KoncordError` if it is gone."""
-    try:
-        sent: tuple[str, Any] = end.recv()
-    except EOFError:
-        raise KoncordError(
-            "A worker process ended before its sites had answered; the machine may have run out of memory. Fewer "
-            "workers need less: --jobs 1 (in Python: n_jobs=1)."
-        ) from None
-    return sent
-
-
 def work(end: Connection, sites: Mapping[str, Site]) -> None:
     """What a worker does: answer for its sites until there is no more to answer, then tell what it found."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the person stops the parent, which ends its workers
-    with silent(), one_thread():
-        while (asked := end.recv()) is not None:
-            for name, messages in asked.items():
-                try:
-                    end.send((name, Answer(*sites[name].answer_all(messages))))
-                except Exception as error:
-                    end.send((name, portable(error)))
+    while (asked := end.recv()) is not None:
+        for name, messages in asked.items():
+            try:
+                end.send((name, Answer(*sites[name].answer_all(messages))))
+            except Exception as error:
+                end.send((name, portable(error)))
     end.send(("", {name: kept_of(site) for name, site in sites.items()}))
-
-
-def portable(error: Exception) -> Exception:
-    """The error, or one that says the same, that another process can raise."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return KoncordError(str(error))
-    return error
 
 
 def kept_of(site: Site) -> tuple[Any, Any, Any] | None:

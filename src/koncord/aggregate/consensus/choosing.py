@@ -23,13 +23,15 @@ likelier for it, too. With neither answer there is one cluster.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
+from koncord._jobs import spread
 from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_by, rescaled, taken
 from koncord.aggregate.consensus.mixture import information
 from koncord.aggregate.consensus.separation import Shapes
@@ -37,6 +39,8 @@ from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.cutting import groups_of
 from koncord.kernels.lloyd import kmeans, lloyd
 from koncord.types import FloatArray, IntArray
+
+T = TypeVar("T")
 
 # Up to here every K is looked at; beyond, steps of a twentieth.
 EVERY_K, STEP = 30, 1.05
@@ -63,7 +67,7 @@ APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
 CERTAIN, WEIGHING = 0.8, 0.6
 # With so many times the clusters, certain clusters are parts of others that are certain, too, and as separated as any,
 # where a mixture of these is likelier.
-MUCH_FINER = 1.5
+MUCH_FINER = 1.6
 # A clustering of less separation than this below another one is as separated.
 AS_SEPARATED = 0.05
 # Pieces a cluster, on average, up to which certain clusters must be likelier cut than whole: where a clustering is much
@@ -221,14 +225,22 @@ def look_at(
     weighed = rescaled(micro, scales)
     coarse, belongs = put_together(weighed, rng)
     most = min(max_clusters, len(coarse))
-    found = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
-    values = judged(coarse, found)
     gaussian = null_of(weighed, rows, rng, scales)
     null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
-    null = gaussian.drawn(rng, null_ks, DRAWS, DRAWN_ROWS)
+
+    def observed() -> tuple[dict[Key, IntArray], dict[Key, Judged]]:
+        labels = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
+        return labels, judged(coarse, labels)
+
+    # The draws are the only work here that takes random numbers, and it takes them first.
+    draws = gaussian.draws(rng, null_ks, DRAWS, DRAWN_ROWS)
+    work: list[Callable[[], Any]] = [observed, *draws]
+    (found, values), *by_chance = spread(done, work)
+    null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:
         if low < times_chance([each for each in null.compared(values) if each.hierarchy != CONDENSED], null) < high:
-            null = null.and_more(gaussian.drawn(rng, null_ks, MORE_DRAWS, MORE_ROWS))
+            more = gaussian.draws(rng, null_ks, MORE_DRAWS, MORE_ROWS)
+            null = null.and_more(Null.of(null_ks, spread(done, more)))
     shapes = Shapes(coarse, weighed.covariance_inside())
     return Look(
         scales=scales,
@@ -242,6 +254,10 @@ def look_at(
             for each in null.compared(values)
         ),
     )
+
+
+def done(work: Callable[[], T]) -> T:
+    return work()
 
 
 def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: IntArray) -> Candidate:
@@ -493,34 +509,35 @@ class Gaussian:
         sizes = null_sizes(micro, rows, rng)
         return cls(root=root_of_covariance(micro), sizes=sizes, least=int(micro.counts.min()))
 
-    def drawn(self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int) -> "Null":
-        """What its micro-clusters give at each K, in the fewest to the most draws, about `n_rows` in all."""
+    def draws(
+        self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int
+    ) -> list[Callable[[], dict[Key, Judged]]]:
+        """What finds how its micro-clusters do at each K, one for each of the fewest to the most draws, which are made.
+
+        They have about `n_rows` in all.
+        """
         fewest, most = n_draws
         n = self.n_draws(fewest, most, n_rows)
-        silhouettes, log_costs = np.zeros((n, len(ks))), np.zeros((n, len(ks)))
-        for draw in range(n):
-            values = self._judged(rng, ks)
-            for at, k in enumerate(ks):
-                same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
-                before = max(at - 1, 0)  # a draw with fewer micro-clusters than K stays where it was
-                silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
-                log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
-        return Null(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
+        return [partial(self._judged, self.drawn(rng), ks) for _ in range(n)]
 
     def n_draws(self, fewest: int, most: int, n_rows: int) -> int:
         """Draws that have about `n_rows` in all."""
         return int(np.clip(n_rows // self.sizes.sum(), fewest, most))
 
-    def described(self, rng: np.random.Generator) -> MicroClusters:
+    def drawn(self, rng: np.random.Generator) -> Any:
+        """All that is random in a draw."""
+        return rng.standard_normal((self.sizes.sum(), len(self.root)))
+
+    def described(self, drawn: Any) -> MicroClusters:
         """One draw, split into micro-clusters as the rows of the clients are."""
-        X = rng.standard_normal((self.sizes.sum(), len(self.root))) @ self.root
+        X = drawn @ self.root
         parts = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
         groups = [part[rows] for part in parts for rows in groups_of(X[part], self.least)]
         return micro_clusters_by(X, groups)
 
-    def _judged(self, rng: np.random.Generator, ks: Sequence[int]) -> dict[Key, Judged]:
+    def _judged(self, drawn: Any, ks: Sequence[int]) -> dict[Key, Judged]:
         """One draw, clustered as the micro-clusters of the clients are."""
-        micro = self.described(rng)
+        micro = self.described(drawn)
         return judged(micro, labelings(micro, [k for k in ks if k <= len(micro)]))
 
 
@@ -541,6 +558,18 @@ class Null:
     n_clusters: IntArray  # (n_ks,) increasing; at least 2
     silhouettes: FloatArray  # (n_draws, n_ks)
     log_costs: FloatArray  # (n_draws, n_ks)
+
+    @classmethod
+    def of(cls, ks: Sequence[int], draws: Sequence[Mapping[Key, Judged]]) -> "Null":
+        """The best at each K in each draw."""
+        silhouettes, log_costs = np.zeros((len(draws), len(ks))), np.zeros((len(draws), len(ks)))
+        for draw, values in enumerate(draws):
+            for at, k in enumerate(ks):
+                same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
+                before = max(at - 1, 0)  # a draw with fewer micro-clusters than K stays where it was
+                silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
+                log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
+        return cls(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
 
     def and_more(self, other: "Null") -> "Null":
         return Null(

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
 from koncord.aggregate.base import Described
 from koncord.aggregate.consensus.choosing import Gaussian, root_of_covariance
@@ -194,8 +195,13 @@ class NoisyGaussian(Gaussian):
     def n_draws(self, fewest: int, most: int, n_rows: int) -> int:
         return most  # cells are few, so a draw is cheap
 
-    def described(self, rng: np.random.Generator) -> MicroClusters:
+    def drawn(self, rng: np.random.Generator) -> np.random.Generator:
+        """A generator of its own: how much is drawn depends on what was drawn before."""
+        return np.random.default_rng(draw_seed(rng))
+
+    def described(self, drawn: np.random.Generator) -> MicroClusters:
         """One draw, described as the rows of the clients were."""
+        rng = drawn
         n_rows = min(self.search.n_rows, NULL_ROWS)
         rows = self.search.ball.center + (rng.standard_normal((n_rows, len(self.root))) @ self.root) / self.scales
         parts = [rescaled(as_micro_clusters(self._cells(rows, n_rows / self.search.n_rows, rng)), self.scales)]

@@ -1,0 +1,119 @@
+"""Work spread over cores by processes that are forked from this one, see its data, and send back what they found.
+
+Most work here is many small NumPy calls, which hold Python's lock: threads would take turns. A fresh process would
+first spend seconds on imports. Where there is no safe fork, work is done in turn. What is spread is pure, so its result
+does not depend on the number of processes.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from koncord._progress import silent
+from koncord._threads import one_thread
+from koncord.errors import KoncordError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_n_jobs: ContextVar[int] = ContextVar("n_jobs", default=1)
+
+
+@contextmanager
+def jobs(n: int) -> Iterator[None]:
+    """Within the block, work that can be spread is done by `n` processes at a time."""
+    token = _n_jobs.set(n)
+    try:
+        yield
+    finally:
+        _n_jobs.reset(token)
+
+
+def n_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def can_fork() -> bool:
+    return sys.platform == "linux"
+
+
+def spread(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The function of each item, in their order; what it raises of the first item is raised.
+
+    Parameters
+    ----------
+    function : callable
+        Pure: what it changes is lost.
+    items : sequence
+        Of about equal work; every process takes one after the other, as many apart as there are processes.
+    """
+    n = min(_n_jobs.get(), len(items))
+    if n < 2 or not can_fork():
+        return [function(item) for item in items]
+    started = [fork(_apply, function, items[at::n]) for at in range(n)]
+    found: dict[int, Any] = {}
+    for at, (process, end) in enumerate(started):
+        for which in range(at, len(items), n):
+            found[which] = received(end)
+        process.join()
+        end.close()
+    for at in range(len(items)):
+        if isinstance(found[at], Exception):
+            raise found[at]
+    return [found[at] for at in range(len(items))]
+
+
+def _apply(end: Connection, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+    for item in items:
+        try:
+            found = function(item)
+        except Exception as error:
+            found = portable(error)
+        end.send(found)
+
+
+def fork(work: Callable[..., None], *given: Any) -> tuple[Any, Connection]:
+    """A process that does ``work(end, *given)`` on one thread, ended with this one; and our end of its pipe."""
+    context = get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_alone, args=(work, theirs, *given), daemon=True)
+    with warnings.catch_warnings():  # from Python 3.12 on: BLAS has threads of its own, which a fork stops
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    theirs.close()
+    return process, ours
+
+
+def _alone(work: Callable[..., None], end: Connection, *given: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the person stops the parent, which ends its workers
+    with silent(), one_thread(), jobs(1):
+        work(end, *given)
+
+
+def received(end: Connection) -> Any:
+    """What a process sent; `KoncordError` if it is gone."""
+    try:
+        return end.recv()
+    except EOFError:
+        raise KoncordError(
+            "A worker process ended before its work was done; the machine may have run out of memory. Fewer workers "
+            "need less: --jobs 1 (in Python: n_jobs=1)."
+        ) from None
+
+
+def portable(error: Exception) -> Exception:
+    """The error, or one that says the same, that another process can raise."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return KoncordError(str(error))
+    return error
