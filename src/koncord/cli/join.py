@@ -320,10 +320,10 @@ def join(
 
 def terms_in_words(terms: "Terms") -> str:
     """How the owner is asked, in a line."""
-    if terms.rules is not None:
-        asked = "its policy agrees to runs; others " + (
-            "wait for koncord approve" if terms.asks or terms.rules.otherwise == "ask" else "are refused"
-        )
+    if terms.rules is not None or terms.studies:
+        of = f" of the studies {', '.join(sorted(terms.studies))}" if terms.studies and terms.rules is None else ""
+        waits = terms.asks or (terms.rules is not None and terms.rules.otherwise == "ask")
+        asked = f"its policy agrees to runs{of}; others {'wait for koncord approve' if waits else 'are refused'}"
     else:
         asked = "every run waits for koncord approve" if terms.asks else "runs within these limits are not asked about"
     return f"consent: {asked}" + ("; every reply waits for koncord release" if terms.holds else "")

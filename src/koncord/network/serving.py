@@ -5,13 +5,16 @@ import socket
 import ssl
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from http.client import HTTPException, HTTPSConnection
+from http.client import HTTP_PORT, HTTPException, HTTPSConnection
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from koncord.errors import KoncordError
 from koncord.network.certificates import announced, write_authority
@@ -170,9 +173,7 @@ def speaks_tls(port: int, authority: Path, host: str) -> bool:
 
 def problem_of(address: str, authority: Path) -> str | None:
     """What keeps a site with the right key out, as far as the server shows it: its certificate, or its clock."""
-    host, _, port = address.rpartition(":")
-    context = ssl.create_default_context(cafile=str(authority))
-    with closing(HTTPSConnection(host.strip("[]"), int(port), timeout=5, context=context)) as connection:
+    with closing(connection_to(address, authority)) as connection:
         try:
             connection.request("HEAD", "/")
             date = parsedate_to_datetime(connection.getresponse().getheader("Date", ""))
@@ -186,11 +187,25 @@ def problem_of(address: str, authority: Path) -> str | None:
     return CLOCK.format(difference=f"{abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'}")
 
 
+def connection_to(address: str, authority: Path) -> HTTPSConnection:
+    """A connection of a site to its coordinator, through the proxy that the environment names (HTTPS_PROXY), if any."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    context = ssl.create_default_context(cafile=str(authority))
+    named = "" if proxy_bypass(host) else getproxies().get("https", "")
+    if not named:
+        return HTTPSConnection(host, int(port), timeout=5, context=context)
+    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    connection = HTTPSConnection(proxy.hostname or "", proxy.port or HTTP_PORT, timeout=5, context=context)
+    own = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}" if proxy.username else ""
+    headers = {"Proxy-Authorization": f"Basic {b64encode(own.encode()).decode()}"} if own else {}
+    connection.set_tunnel(host, int(port), headers)
+    return connection
+
+
 def learned_authority(address: str, trusted: Path) -> bytes | None:
     """The certificate of a new authority that the coordinator announces; None if there is none, or nobody answers."""
-    host, _, port = address.rpartition(":")
-    context = ssl.create_default_context(cafile=str(trusted))
-    with closing(HTTPSConnection(host.strip("[]"), int(port), timeout=5, context=context)) as connection:
+    with closing(connection_to(address, trusted)) as connection:
         try:
             connection.request("GET", ANNOUNCED_AT)
             response = connection.getresponse()

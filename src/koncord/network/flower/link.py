@@ -22,7 +22,7 @@ from koncord.session.policy import ServerPolicy
 from koncord.session.rounds import RoundRequest
 from koncord.session.transport import Carried, Journal, PackedLink, set_aside_for
 
-CONNECTS_WITHIN = 120.0
+CONNECTS_WITHIN = 300.0  # seconds; on a busy machine Flower takes minutes to start a run
 ASK_AGAIN = 2.0  # seconds until a site that waits for its owner is asked the same again
 NOT_YET = {
     "consent": "its owner has not agreed to the run yet",
