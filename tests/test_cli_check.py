@@ -39,7 +39,7 @@ def test_every_column_is_named_with_what_is_done_and_the_refusals_say_what_to_ty
     assert "11% bergen" in out
     assert "humidity is not at bergen and oslo. Use what all share with --common-columns." in out
     assert "--convert oslo:temperature=F-to-C." in out
-    assert "temperature is read with a decimal comma" in out
+    assert "temperature and dust are read with a decimal comma" in out
     assert err.startswith("koncord: koncord fit would refuse these files: state is text")
 
 

@@ -72,7 +72,9 @@ def test_every_way_in_has_the_same_defaults():
     site, server = SitePolicy(), ServerPolicy()
     for command, words in ((fit, ["a.csv", "--out", "x"]), (join, ["--invite", "i", "--data", "a.csv"])):
         assert site_policy_of(parsed(command, *words)) == site
-    assert run_.server_policy_of(parsed(run_, "--out", "x")) == server
+    given = parsed(run_, "--out", "x")
+    run_.fill_usual(given)
+    assert run_.server_policy_of(given) == server
     assert (
         parsed(fit, "a.csv", "--out", "x").min_support
         == FederatedClustering(standardize=False).min_support

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from koncord.data.files import Table, read_table
-from koncord.data.notes import notes_on, sentinels
+from koncord.data.notes import alike_in_one, notes_on, sentinels
 
 
 @pytest.fixture
@@ -81,3 +81,13 @@ def test_a_column_that_is_constant_at_some_sites_only_is_not_noted(read):
 def test_tables_of_one_row_say_nothing_of_constants():
     tables = [Table(X=np.array([[float(at)]]), columns=("a",), name=str(at)) for at in range(3)]
     assert notes_on(tables) == []
+
+
+def test_columns_that_the_same_tables_write_alike_share_a_note():
+    found = {"a is read with a decimal comma": ["x", "y"], "when is left out: dates": ["x"]}
+    found |= {"b is read with a decimal comma": ["x", "y"], "c is read with a decimal comma": ["y"]}
+    assert alike_in_one(found) == [
+        ("a and b are read with a decimal comma", ("x", "y")),
+        ("when is left out: dates", ("x",)),
+        ("c is read with a decimal comma", ("y",)),
+    ]

@@ -251,7 +251,7 @@ def spent(entries: "Sequence[Entry]") -> str:
 def field_text(name: str, shape: Sequence[int]) -> str:
     """A field and its shape.
 
-    >>> field_text("means", (3, 21)), shown("local_k", ())
+    >>> field_text("means", (3, 21)), field_text("local_k", ())
     ('means 3x21', 'local_k')
     """
     return f"{name} {'x'.join(map(str, shape))}" if len(shape) else name

@@ -4,16 +4,17 @@ The sentences hold counts of rows. They are for the owner of the files, and go o
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from koncord._words import counted
+from koncord._words import counted, joined
 from koncord.data.files import FEWEST_COUNTED, LARGEST_EXACT, Table, drop_option, is_constant
 from koncord.types import FloatArray
 
 # Names of a column that nobody named: by koncord, by pandas, by pandas once more.
 UNNAMED_OR_NUMBERED = re.compile(r"x\d+|Unnamed: \d+|index|level_0")
+READ = " is read with "  # between a column and how its numbers are written
 # What programs write where a value is missing, with either sign.
 SENTINELS = frozenset({99, 999, 999.25, 999.9, 9999, 9999.9, 99999, 999999})
 
@@ -25,8 +26,21 @@ def notes_on(tables: Sequence[Table]) -> list[str]:
         notes = (*table.notes, *left_out_notes(table), *index_notes(table), *identifier_notes(table))
         for note in (*notes, *sentinel_notes(table)):
             found.setdefault(note, []).append(table.name)
-    named = [note if len(tables) == 1 else f"{', '.join(names)}: {note}" for note, names in found.items()]
+    named = [note if len(tables) == 1 else f"{', '.join(names)}: {note}" for note, names in alike_in_one(found)]
     return [*named, *constant_notes(tables)]
+
+
+def alike_in_one(found: Mapping[str, Sequence[str]]) -> list[tuple[str, Sequence[str]]]:
+    """Notes and the tables that have each; columns that the same tables write in the same way share a note."""
+    written: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for note, names in found.items():
+        column, is_read, how = note.partition(READ)
+        own = written.setdefault((how if is_read else note, tuple(names)), [])
+        own += [column] if is_read else []
+    return [
+        (f"{joined(columns)} {'is' if len(columns) == 1 else 'are'} read with {text}" if columns else text, names)
+        for (text, names), columns in written.items()
+    ]
 
 
 def left_out_notes(table: Table) -> list[str]:

@@ -122,17 +122,20 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
 
 
 def wants_log(low: float, deciles: Quantiles, quartiles: Quantiles) -> bool:
-    """Whether a column is positive, skewed, and at most half as skewed as a logarithm, by deciles or by quartiles.
+    """Whether a column is positive, skewed, and at most half as skewed as a logarithm.
 
     A cluster far below the others that holds a tenth of the rows moves the lower decile of the logarithms, but not
-    their quartiles.
+    their quartiles: where the logarithms are skewed to the other side, the quartiles decide.
     """
     if not low > 0 or not skewness(*deciles) > SKEWED:
         return False
-    return any(
-        skewness(*own) > SKEWED and abs(skewness(*np.log(own))) < HALVED * skewness(*own)
-        for own in (deciles, quartiles)
-    )
+    logged = skewness(*np.log(deciles))
+    return is_halved(deciles) or (logged < 0 and skewness(*quartiles) > SKEWED and is_halved(quartiles))
+
+
+def is_halved(quantiles: Quantiles) -> bool:
+    """Whether the logarithms are less than half as skewed."""
+    return abs(skewness(*np.log(quantiles))) < HALVED * skewness(*quantiles)
 
 
 def skewness(below: float, median: float, above: float) -> float:
