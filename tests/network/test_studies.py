@@ -5,7 +5,7 @@ import json
 import pytest
 
 from koncord.cli import main
-from koncord.cli.join import in_words
+from koncord.cli.join import terms_in_words
 from koncord.network import method as methods
 from koncord.network.consent import APPROVED, REFUSED, WAITING, Terms, agreed_studies, consents, decide, read_policy
 from koncord.network.overview import site_now
@@ -161,8 +161,8 @@ def test_every_study_has_rules_of_its_own_and_the_rest_is_not_agreed_to(tmp_path
     assert decided["stays"] == (APPROVED, "policy", "")
     assert decided["old"] == (WAITING, "", "its owner's agreement ended on 2020-01-01")
     assert decided["new"] == decided[None] == (REFUSED, "policy", "its owner has agreed to the studies old, stays only")
-    assert in_words(terms) == "consent: its policy agrees to runs of the studies old, stays; others are refused"
-    assert in_words(Terms()) == "consent: runs within these limits are not asked about"
+    assert terms_in_words(terms) == "consent: its policy agrees to runs of the studies old, stays; others are refused"
+    assert terms_in_words(Terms()) == "consent: runs within these limits are not asked about"
     (tmp_path / "policy.toml").write_text("[study.stays]\nrounds = 3\n")
     with pytest.raises(ValueError, match=r"\[study.stays\] of the policy .*'rounds' is not a rule"):
         read_policy(tmp_path / "policy.toml")

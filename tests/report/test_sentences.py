@@ -162,6 +162,7 @@ def over_a_network(aggregator="consensus", *, away=None, budgets=None, floors=No
     cli_run.add_parser(parser.add_subparsers())
     clusters = ("--clusters", "3") if aggregator in NEEDS_K else ()
     args = parser.parse_args(["run", "--out", "x", "--aggregator", aggregator, *clusters, *words])
+    cli_run.fill_usual(args)
     server = method(aggregator)
     given = tables(300) if budgets else tables()
     sites = [
@@ -300,7 +301,7 @@ CONDITIONS = {
     "with at least one of its rows": lambda c: c.floor == 1,
     "keeps no local components": lambda c: not c.model.components,
     "the sites agree": lambda c: len(c.model.components) > 1,
-    "Every small mark is a micro-cluster": lambda c: c.aggregator == "consensus",
+    "Every small mark is a micro-cluster": lambda c: c.aggregator == "consensus" and c.model.components,
     "Every small mark is a local component": lambda c: c.model.components and c.aggregator != "consensus",
     "this number was not given": lambda c: c.aggregator in FINDS_K,
     "| as asked |": lambda c: c.aggregator in NEEDS_K and c.k == c.record.options["--clusters"],
@@ -315,15 +316,21 @@ CONDITIONS = {
     "has fewer rows of a cluster, they are counted with another": lambda c: c.floor != 1 and c.names - c.private,
     "knows only the names of": lambda c: c.small or "s2" in c.model.session.silent,
     "not reported": lambda c: (
-        c.small or c.model.session.silent or any(a.asked == "Attribute" for a in c.model.session.missing)
+        c.small
+        or c.model.session.silent
+        or (c.counts and c.private)
+        or any(a.asked == "Attribute" for a in c.model.session.missing)
     ),
-    "What speaks for each cluster": lambda c: c.aggregator == "consensus",
+    "What speaks for each cluster": lambda c: c.aggregator == "consensus" and not c.private,
     "does not tell how sure its clusters are": lambda c: c.aggregator != "consensus",
-    "draws of the sites with replacement": lambda c: c.aggregator == "consensus" and c.micro_sites > 1,
-    "supported by a single site": lambda c: (
-        c.aggregator == "consensus" and c.k > 1 and c.micro_sites > 1 and 1 in c.model.session.support
+    "how sure the clusters are is not known": lambda c: c.aggregator == "consensus" and c.private,
+    "draws of the sites with replacement": lambda c: (
+        c.aggregator == "consensus" and not c.private and c.micro_sites > 1
     ),
-    "not testable": lambda c: c.aggregator == "consensus" and 1 in c.model.session.support,
+    "supported by a single site": lambda c: (
+        c.aggregator == "consensus" and not c.private and c.k > 1 and c.micro_sites > 1 and 1 in c.model.session.support
+    ),
+    "not testable": lambda c: c.aggregator == "consensus" and not c.private and 1 in c.model.session.support,
     "strong structure": lambda c: False,
     "hardly any": lambda c: False,
     "Only one site reported micro-clusters": lambda c: c.aggregator == "consensus" and c.micro_sites == 1,

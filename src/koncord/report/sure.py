@@ -24,6 +24,8 @@ ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", 
 def belief(model: GlobalModel) -> str:
     """One line that says what to believe."""
     sure = model.confidence
+    if sure is None and model.session.privacy and model.settings.get("aggregator") == "consensus":
+        return "Beside a privacy budget how sure the clusters are is not known: sites send noisy sums of them."
     if sure is None:
         return (
             "This method does not tell how sure its clusters are; compare it with another one, such as consensus, "

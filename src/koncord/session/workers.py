@@ -104,7 +104,10 @@ class Workers:
         for end, process in zip(self.ends, self.processes, strict=False):
             for name, kept in received(end)[1].items():
                 if kept is not None:
-                    self.sites[name].resume(*kept)
+                    measured, *answered = kept
+                    if measured is not None:
+                        self.sites[name].resume_measured(measured)
+                    self.sites[name].resume(*answered)
             process.join()
             end.close()
         self.ends, self.processes = [], []
@@ -132,6 +135,6 @@ def work(end: Connection, sites: Mapping[str, Site]) -> None:
     end.send(("", {name: kept_of(site) for name, site in sites.items()}))
 
 
-def kept_of(site: Site) -> tuple[Any, Any, Any] | None:
+def kept_of(site: Site) -> tuple[Any, Any, Any, Any] | None:
     """What a site knows at the end of a run, for the same site in another process."""
-    return None if site.prepared is None else (site.prepared, site.estimate, site.state)
+    return None if site.prepared is None else (site.measured, site.prepared, site.estimate, site.state)
