@@ -778,7 +778,8 @@ def test_a_cloud_without_clusters_is_one_cluster_or_is_said_to_be_without_gaps(s
 
 def test_pieces_of_heavy_tails_at_large_sites_are_said_to_be_no_more_than_that():
     X = np.random.default_rng([300, 3, 5, 2]).standard_t(3, size=(40_000, 3))
-    fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=False, random_state=0)
     fitted.fit(np.split(X, 5))
     assert fitted.n_clusters_ > 1  # their arms stand apart by d', so that alone does not tell
     assert "no structure beyond the shape of the cloud" in " ".join(fitted.model_.diagnostics.notes)
@@ -869,7 +870,7 @@ def test_frogs_by_recording_are_species_whatever_the_seed():
     tables = [X[record == site] for site in sites]
     truth = np.concatenate([species[record == site] for site in sites])
     for seed in (0, 7):
-        fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=seed).fit(tables)
+        fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=False, random_state=seed).fit(tables)
         assert adjusted_rand_score(truth, np.concatenate(fitted.labels_)) > 0.9
 
 
