@@ -65,7 +65,7 @@ def test_labels_of_one_pass_are_those_of_predict(n_rounds, monkeypatch):
         koncord.FederatedClustering(aggregator=koncord.Consensus(n_rounds=n_rounds), random_state=0).fit(sites).model_
     )
     assert (model.gaussians is None) == bool(n_rounds)
-    monkeypatch.setattr("koncord.kernels.gaussians.BLOCK_FLOATS", 64)
+    monkeypatch.setattr("koncord.kernels.gaussians.GAUSSIANS_BLOCK_FLOATS", 64)
     found = assign(model, rows)
     np.testing.assert_array_equal(found.labels, model.predict(rows))
     distances = model.distances(rows)

@@ -24,7 +24,7 @@ ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", 
 def belief(model: GlobalModel) -> str:
     """One line that says what to believe."""
     sure = model.confidence
-    if sure is None and model.session.privacy and model.settings.get("aggregator") == "consensus":
+    if sure is None and model.session.privacy and model.diagnostics.choice is not None:
         return "Beside a privacy budget how sure the clusters are is not known: sites send noisy sums of them."
     if sure is None:
         return (

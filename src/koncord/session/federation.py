@@ -132,8 +132,8 @@ def run(
             agreement=agreement,
         )
     if notes:
-        told = replace(model.diagnostics, notes=(*model.diagnostics.notes, *notes))
-        model = replace(model, diagnostics=told)
+        sent = replace(model.diagnostics, notes=(*model.diagnostics.notes, *notes))
+        model = replace(model, diagnostics=sent)
     record = RunRecord.of_run(
         sends=aggregator.sends,
         departures=link.departures,
