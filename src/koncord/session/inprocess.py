@@ -143,7 +143,7 @@ def summed_in_process(
     """Link to the sites of some tables of which the server sees sums alone: they answer as one site.
 
     Every release of a site is a vector of whole numbers with its share of the noise. These are added up under masks
-    (`koncord.privacy.securesums`); the server is told the sum, whose noise is that of one site with the whole budget.
+    (`koncord.privacy.securesums`); the server gets the sum, whose noise is that of one site with the whole budget.
 
     Parameters
     ----------
