@@ -107,7 +107,6 @@ def drive(
             left_out=begun.left_out,
             keys=keys_of(place, nodes),
             receipts=begun.folder / RECEIPTS,
-            revoked=place.revoked,
         )
         with noting_cause(begun, link):
             result = federation.run(
