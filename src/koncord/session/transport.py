@@ -75,6 +75,7 @@ class PackedLink(ABC):
     ) -> None:
         self.clients = tuple(sorted(clients))
         self.min_sites = min_sites
+        self.answering: set[str] = set()  # clients that answered when they were last asked
         self.journal = journal
         self.left_out = dict(left_out or {})
         self.n_exchanges = 0
@@ -110,11 +111,13 @@ class PackedLink(ABC):
         missing = {c: carried.missing.get(c, "no answer") for c in parts_of if c not in taken and c not in refused}
         reasons = gone | missing | refused
         if known is None:
-            if len(taken) < self.min_sites:
-                raise TooFewSites(self.n_exchanges, len(taken), self.min_sites, reasons)
+            n_present = len(taken) + len(self.answering - wanted.keys())  # some are not asked in every exchange
+            if n_present < self.min_sites:
+                raise TooFewSites(self.n_exchanges, n_present, self.min_sites, reasons)
             if self.journal is not None:
                 self.journal.keep(self.n_exchanges, down, only_taken(carried, taken, missing, refused))
         self.set_aside |= gone | refused
+        self.answering = (self.answering | taken.keys()) - reasons.keys()
         self.absences += [
             Absence(
                 exchange=self.n_exchanges,
