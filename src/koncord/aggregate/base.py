@@ -7,10 +7,10 @@ recorded replies alone. A client may be missing from the replies: the server goe
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, cast, get_args, get_type_hints
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -69,9 +69,44 @@ class Local:
         return np.random.default_rng(self.stream)
 
 
+LabelScaled = Callable[[FloatArray], IntArray]  # of rows (n, n_features), scaled as agreed: numbers from 0
+
+
+class ScaledGroups(Protocol):
+    """All rows of a table that is read batch by batch, sorted as the joint partition of the client allows."""
+
+    @property
+    def counts(self) -> IntArray:
+        """Rows of each label, (n_labels,)."""
+
+    @property
+    def sample_labels(self) -> IntArray:
+        """The label of each row of the sample."""
+
+    def batches(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        """Rows to take sums of, scaled as agreed, and their labels: one pass over the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamedLocal:
+    """What a client step may read of a table that is read batch by batch: it never leaves the client."""
+
+    sample: FloatArray  # (n_sample, n_features) some rows, scaled as agreed
+    n_rows: int  # of the table
+    min_report: int
+    sort: Callable[[LabelScaled, int, int], ScaledGroups]
+    rows: Rows | None = None  # the sample as the joint partition sees it
+
+    def grouped(self, label: LabelScaled, n_labels: int, least: int = 1) -> ScaledGroups:
+        """All rows by label, in groups that sums may be sent of after all that was sent before: one pass."""
+        return self.sort(label, n_labels, least)
+
+
 # A client step takes what the client holds, its state (None before its first step) and the server's message; it
 # returns the new state, itself a record that the codec can pack, and the reply.
 ClientStep = Callable[[Local, Any, Any], tuple[Any, Any]]
+# The same of a client whose table is read batch by batch.
+StreamedStep = Callable[[StreamedLocal, Any, Any], tuple[Any, Any]]
 # The step of a client with a privacy budget takes a `koncord.aggregate.private.PrivateClient`, the server's message and
 # a random stream, which no noise comes from; it returns the reply.
 PrivateStep = Callable[[Any, Any, np.random.Generator], Any]
@@ -83,7 +118,8 @@ class Described:
 
     count: int
     means: FloatArray  # (n_features,)
-    variances: FloatArray  # (n_features,)
+    variances: FloatArray  # (n_features,) not below 0, but noise may have made all of them 0
+    bound: float  # radius of the ball that rows are clipped to
     epsilon: float
     delta: float
 
@@ -103,6 +139,8 @@ class Outcome:
     tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where it has them
     confidence: Confidence | None = None  # how sure it is, where it tells
     rows: Mapping[str, IntArray] = field(default_factory=dict)  # rows of each local component, by client, where known
+    # What was taken from the rows of a client, (n_features,), to lay its clusters on those of the others.
+    offsets: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]) -> dict[str, IntArray]:
@@ -131,6 +169,9 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     private_steps : mapping of type to function, default {}
         The step of a client with a privacy budget for each message of the server; without any, such a client takes no
         part. A step of a message that is in no client step is annotated with its reply.
+    streamed_steps : mapping of type to function, default {}
+        The step of a client whose table is read batch by batch for each message of the server; without any, such a
+        client takes no part.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
     sums_over_cells : bool, default False
@@ -149,6 +190,7 @@ class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
     sends: ClassVar[tuple[Sent, ...]]
     needs_local_counts: ClassVar[bool]
     private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {}
+    streamed_steps: ClassVar[Mapping[type[Any], StreamedStep]] = {}
     most_parts: ClassVar[int] = 1
     sums_over_cells: ClassVar[bool] = False
     count_parameter: ClassVar[str] = "n_clusters"

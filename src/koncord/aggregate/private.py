@@ -17,14 +17,16 @@ from koncord.prepare.columns import without_small
 from koncord.privacy.budget import CELLS, KINDS, ROUND, Accountant, Budget
 from koncord.privacy.cells import REACH, Cells, at_most, find_cells, inside_ball, scaled_down
 from koncord.privacy.mechanism import Ball, Mechanism, NoisySums, sum_noise
+from koncord.privacy.withheld import names_alone
 from koncord.protocol import setup
 from koncord.protocol.schema import LARGEST
 from koncord.protocol.wire import pack
 from koncord.types import FloatArray, IntArray
 
-MOST_CELLS = 20
+# Cells that a site looks for at most, and sites whose cells are looked for together: each adds as many.
+MOST_CELLS, MOST_TOGETHER = 20, 10
 # The root mean squared distance of rows to their mean is taken as no less than this share of the agreed bound.
-LEAST_SPREAD = 0.05
+LEAST_OF_BOUND = 0.05
 # A cell is large enough if noise moves its mean by no more than this share of that distance.
 BLUR = 0.25
 # A noisy count below so many standard deviations of its noise: no sum is sent.
@@ -92,7 +94,7 @@ class PrivateClient:
         """The reply to a message; `stream_of` names the random stream of a seed, which noise does not come from."""
         try:
             if isinstance(message, setup.Survey):
-                return self._names()
+                return names_alone(self.columns, self.budget)
             if isinstance(message, setup.Describe):
                 return self._describe()
             if isinstance(message, setup.Measure) or (isinstance(message, setup.Prepare) and not message.is_plain):
@@ -104,19 +106,6 @@ class PrivateClient:
             return self._holdings(message) if isinstance(message, setup.Attribute) else self._step(message, rng)
         finally:
             self._learn()  # what was released is used, whatever came of it
-
-    def _names(self) -> setup.Sketch:
-        """The names of the columns, and that there is a budget: nothing of the rows."""
-        d = len(self.columns)
-        nothing = np.zeros(d, dtype=np.int64)
-        return setup.Sketch(
-            columns=self.columns,
-            count=0,
-            available=nothing,
-            ends=nothing,
-            blocks=np.empty((0, d)),
-            epsilon=float(self.budget.epsilon),
-        )
 
     def _describe(self) -> setup.Moments:
         """Noisy count, means and scatters; asked again, the same."""
@@ -162,7 +151,7 @@ class PrivateClient:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             center = (self.known.means[order] - message.means) / message.scales
             variance = (self.known.variances[order] / message.scales**2).sum()
-            least = (LEAST_SPREAD * self.budget.bound) ** 2 * (1 / message.scales**2).mean()
+            least = (LEAST_OF_BOUND * self.budget.bound) ** 2 * (1 / message.scales**2).mean()
             radius = REACH * float(np.sqrt(max(variance, least)))
         if not (np.isfinite(center).all() and 0 < radius < np.inf):
             raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
@@ -197,7 +186,8 @@ class PrivateClient:
         if not self.is_reported:
             return Cells(counts=np.empty(0, dtype=np.int64), means=np.empty((0, d)), scatters=np.empty(0))
         noise = sum_noise(self.mechanism.accountant.rhos[CELLS], d)
-        k = int(np.clip(BLUR * self.known.count / (REACH * noise * sqrt(d)), 1, MOST_CELLS))
+        most = MOST_CELLS * min(self.mechanism.n_sites, MOST_TOGETHER)
+        k = int(np.clip(BLUR * self.known.count / (REACH * noise * sqrt(d)), 1, most))
         found = find_cells(self.mechanism, self.ball, k, n_passes, self.min_report, rng)
         return scaled_down(found, self.known.count)
 

@@ -287,9 +287,13 @@ def standardize(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def is_constant(X: FloatArray) -> BoolArray:
-    """Which columns of X (n, d) hold one value up to rounding, (d,); what is missing does not count."""
+    """Which columns of X (n, d) hold one value up to rounding, (d,); what is missing does not count.
+
+    A range below the smallest normal number is rounding, too: nothing can be divided by it without losing its digits.
+    """
     low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
-    constant: BoolArray = high - low <= VALUE_ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    rounding = np.maximum(VALUE_ROUNDING * np.maximum(np.abs(low), np.abs(high)), np.finfo(float).tiny)
+    constant: BoolArray = high - low <= rounding
     return constant
 
 

@@ -16,6 +16,7 @@ from koncord._records import from_json
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, Described, Outcome, members_of, sends_rows
 from koncord.aggregate.diagnostics import is_json
+from koncord.errors import KoncordError
 from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
 from koncord.prepare.settings import Preparation
@@ -28,7 +29,7 @@ from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.preparing import Opened, opened, opened_again
 from koncord.session.roster import Roster
 from koncord.session.rounds import RoundRequest, run_rounds
-from koncord.session.site import Site, client_stream
+from koncord.session.site import client_stream
 from koncord.session.transport import PackedLink
 from koncord.types import FloatArray, IntArray
 
@@ -181,11 +182,6 @@ def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> 
     )
 
 
-def scaled_rows(site: Site, model: GlobalModel) -> FloatArray:
-    """Rows of a site on the scale of the model, whether or not it took part to the end."""
-    return model.plan.apply(site.table, site.columns, site.levels, centers=model.centers)
-
-
 def run_federation(
     link: PackedLink,
     aggregator: Any,
@@ -221,6 +217,11 @@ def run_federation(
             else opened_again(roster, agreement)
         )
     plan = agreed.plan
+    if plan.categories and getattr(aggregator, "harmonize", False):
+        raise KoncordError(
+            f"Offsets are of numbers: with 'harmonize', {', '.join(plan.categories)} must not be categories. Leave "
+            "them out with --drop, or do without --harmonize."
+        )
     # The server comes first: it checks its parameters before any site begins to work.
     rng = np.random.default_rng(client_stream(seed, SERVER, 0))
     described = described_by(agreed)
@@ -235,7 +236,8 @@ def run_federation(
         outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6 if asks_local_k else 0.4)
     with part(0.95, 1.0, "who holds what"):
         link.keeps = False
-        attribute = dict.fromkeys(link.clients if asks_holdings is None else asks_holdings, attribution_of(outcome))
+        asked = link.clients if asks_holdings is None else asks_holdings
+        attribute = {client: attribution_of(outcome, client) for client in asked}
         holdings = roster.exchange_all([RoundRequest(round_=round_, down=attribute)])[0] if attribute else {}
         if asks_holdings is not None:
             holdings = component_holdings(outcome)
@@ -257,12 +259,14 @@ def run_federation(
         groups=outcome.groups,
         components=outcome.components,
         gaussians=outcome.gaussians,
+        offsets={site: outcome.offsets[site] for site in sites if site in outcome.offsets},
         tree=outcome.tree,
         confidence=outcome.confidence,
         seed=seed,
         settings=settings,
         excluded=outcome.excluded,
-        diagnostics=outcome.diagnostics,
+        # Of levels there is no offset, so what speaks for one is no evidence.
+        diagnostics=replace(outcome.diagnostics, calibration=None) if plan.categories else outcome.diagnostics,
         session=SessionFacts(
             exchanges=link.n_exchanges,
             missing=tuple(link.absences),
@@ -287,12 +291,15 @@ def described_by(opened: Opened) -> dict[str, Described]:
     """What the sites with a privacy budget sent of their rows, on the agreed scale."""
     plan, found = opened.plan, {}
     for site, sent in sorted(opened.replies.items()):
-        if isinstance(sent, setup.Moments) and sent.epsilon is not None and sent.delta is not None:
+        if not isinstance(sent, setup.Moments):
+            continue
+        if sent.bound is not None and sent.epsilon is not None and sent.delta is not None:
             order = setup.order_of(sent.columns, plan.columns)
             found[site] = Described(
                 count=sent.count,
                 means=(sent.means[order] - plan.means) / plan.scales,
                 variances=sent.scatters[order] / max(sent.count, 1) / plan.scales**2,
+                bound=sent.bound * float(np.sqrt((1 / plan.scales**2).mean())),
                 epsilon=sent.epsilon,
                 delta=sent.delta,
             )
@@ -311,14 +318,14 @@ def component_holdings(outcome: Outcome) -> dict[str, setup.Holdings]:
     return found
 
 
-def attribution_of(outcome: Outcome) -> setup.Attribute:
-    """What sites label their rows by."""
-    shapes = outcome.gaussians
+def attribution_of(outcome: Outcome | GlobalModel, client: str) -> setup.Attribute:
+    """What a site labels its rows by: the clusters, where it has them."""
+    shapes, centers = outcome.gaussians, outcome.centers
+    if client in outcome.offsets:
+        centers = centers + outcome.offsets[client]
     if shapes is None:
-        return setup.Attribute(centers=outcome.centers)
-    return setup.Attribute(
-        centers=outcome.centers, axes=shapes.axes, covariances=shapes.covariances, weights=shapes.weights
-    )
+        return setup.Attribute(centers=centers)
+    return setup.Attribute(centers=centers, axes=shapes.axes, covariances=shapes.covariances, weights=shapes.weights)
 
 
 def shares_of_counts(counts: IntArray) -> FloatArray:

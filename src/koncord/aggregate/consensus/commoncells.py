@@ -25,7 +25,7 @@ from koncord.aggregate.consensus.microclusters import (
     rescaled,
     stacked,
 )
-from koncord.aggregate.private import PrivateClient
+from koncord.aggregate.private import LEAST_OF_BOUND, PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.kernels.cutting import groups_of
@@ -113,7 +113,9 @@ class Search:
         center = counts @ np.array([each.means for each in sent]) / n_rows
         squares = [each.variances + (each.means - center) ** 2 for each in sent]
         variances = np.maximum(counts @ np.array(squares) / n_rows, 0.0)
-        variances = np.maximum(variances, LEAST_SPREAD * max(variances.mean(), np.finfo(float).tiny))
+        variances = np.maximum(variances, LEAST_SPREAD * variances.mean())
+        least = (LEAST_OF_BOUND * min(each.bound for each in sent)) ** 2
+        variances += max(least - variances.sum(), 0.0) / d  # noise may have left nothing of them
         share = plan.cost_shares()[LAST_CELLS]
         noise = sqrt(sum(sum_noise(share * rho_of(each.epsilon, each.delta), d) ** 2 for each in sent))
         return cls(
