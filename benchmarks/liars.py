@@ -37,7 +37,7 @@ from koncord.data import load, partition
 from koncord.kernels.assign import nearest
 from koncord.protocol.schema import LARGEST
 from koncord.protocol.setup import Holdings, Moments, Prepared
-from koncord.session.federation import run_federation, scaled_rows
+from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
@@ -122,7 +122,7 @@ def one_run(data, aggregator, lie, seed):
         sites.append(site)
     with one_thread():
         model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=True, settings={})
-    rows = np.concatenate([scaled_rows(site, model) for site in sites[:-1]])
+    rows = np.concatenate([model.plan.apply(site.table, site.columns, centers=model.centers) for site in sites[:-1]])
     classes = np.concatenate([data.y[part] for part in parts[:-1]])
     weak = [cluster for cluster, n_sites in enumerate(model.info["support"]) if n_sites < MIN_SUPPORT]
     kept = np.delete(model.centers, weak, axis=0)

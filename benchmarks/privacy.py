@@ -1,14 +1,15 @@
 """What a privacy budget costs: K and ARI against epsilon, with delta 1e-5.
 
-    .venv/bin/python benchmarks/privacy.py [--sets waveform mnist-10] [--seeds 0-1] [--epsilons 1 4] [--secure-sums]
+    .venv/bin/python benchmarks/privacy.py [--sets waveform mnist-10] [--methods consensus] [--seeds 10-14]
+                                           [--epsilons 1 4 none] [--secure-sums] [--out rows.jsonl]
+    .venv/bin/python benchmarks/privacy.py table --out docs/privacy/rows.jsonl
 
-With --secure-sums the server sees sums over sites only, and the noise is that of one site.
-
-Sites by regime A; FedKMeans is told the number of classes, Consensus is not. Columns are not standardized, with or
-without a budget. The balls that rows are clipped to are round numbers: Waveform's signals lie between 0 and 6, and
-the MNIST embedding has columns of about unit variance. Noise is not seeded, so figures differ a little from run to run.
-
-Printed, over the seeds: every K, and means of ARI, of the cells that a site found and of the seconds a run took.
+With --secure-sums the server sees sums over sites only, and the noise is that of one site. Sites by regime A; FedKMeans
+is given the number of classes, Consensus is not; "pooled" is diffprivlib's k-means of all rows in one place, given it
+too (it needs diffprivlib, which no part of koncord does). Columns are not standardized, with or without a budget. The
+balls that rows are clipped to are round numbers: Waveform's signals lie between 0 and 6, and the MNIST embedding has
+columns of about unit variance. Noise is not seeded, so figures differ a little from run to run. Constants of the
+private methods were chosen on seeds 0 to 4. Rows of the file that are there already are not run again.
 """
 
 import os
@@ -17,9 +18,13 @@ for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ[f"{library}_NUM_THREADS"] = "1"
 
 import argparse
+import json
+import warnings
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FedKMeans, KnownCounts
@@ -27,11 +32,14 @@ from koncord._threads import one_thread
 from koncord.data import load, partition
 from koncord.kernels.assign import nearest
 from koncord.privacy.budget import Budget
-from koncord.session.federation import run_federation, scaled_rows
-from koncord.session.inprocess import InProcess, summed_in_process
+from koncord.session.federation import run_federation
+from koncord.session.inprocess import InProcess
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
+from koncord.session.summing import IN_PROCESS, run_in_sums, summed_in_process
 
+METHODS = ("consensus", "fedkmeans", "pooled")
+PARTS = ("set", "method", "epsilon", "secure_sums", "seed")  # of a row, beside what was found
 DELTA = 1e-5
 N_ROUNDS = 4
 # Data set, sites, rows in all, radius and center of the ball.
@@ -70,41 +78,93 @@ def sites_of(table, n_sites, n_rows, seed, aggregator, budget):
 
 
 def one_run(name, kind, epsilon, seed, is_summed=False):
+    """K, ARI and seconds of a run; `kind` is "pooled" for diffprivlib's k-means of all rows together."""
     stored, n_sites, n_rows, bound, center = SETS[name]
     table = separated(seed) if stored is None else (load(stored).X, load(stored).y)
-    aggregator = Consensus() if kind == "consensus" else FedKMeans(len(np.unique(table[1])), n_rounds=N_ROUNDS)
+    k = len(np.unique(table[1]))
+    aggregator = Consensus() if kind == "consensus" else FedKMeans(k, n_rounds=N_ROUNDS)
     budget = None if epsilon is None else Budget(epsilon=epsilon, delta=DELTA, bound=bound, center=center)
     sites, classes = sites_of(table, n_sites, n_rows, seed, aggregator, budget)
-    link = InProcess(sites)
-    if is_summed and budget is not None:
-        tables = {site.name: (site.table, site.columns) for site in sites}
-        link = summed_in_process(tables, estimator=None, aggregator=aggregator, policy=sites[0].policy)
     began = perf_counter()
     with one_thread():
-        model = run_federation(link, aggregator, seed=seed, standardize=False, settings={})
-    labels = np.concatenate([nearest(scaled_rows(site, model), model.centers) for site in sites])
+        if kind == "pooled":
+            labels = pooled(np.concatenate([site.table for site in sites]), k, epsilon, seed, bound, center)
+            return k, adjusted_rand_score(classes, labels), perf_counter() - began
+        if is_summed and budget is not None:
+            tables = {site.name: (site.table, site.columns) for site in sites}
+            policy = sites[0].policy
+            link = summed_in_process(tables, aggregator=aggregator, policy=policy)
+            model = run_in_sums(link, aggregator, session=IN_PROCESS, policy=policy, seed=seed, estimator=None).model
+        else:
+            model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=False, settings={})
     seconds = perf_counter() - began
-    return model.n_clusters, adjusted_rand_score(classes, labels), np.mean(model.local_counts), seconds
+    rows = [model.plan.apply(site.table, site.columns, centers=model.centers) for site in sites]
+    labels = nearest(np.concatenate(rows), model.centers)
+    return model.n_clusters, adjusted_rand_score(classes, labels), seconds
+
+
+def pooled(X, k, epsilon, seed, bound, center):
+    """Labels of k-means on all rows: diffprivlib's within (epsilon, 0), scikit-learn's without a budget.
+
+    Rows are clipped to a box instead of a ball: twice the radius over the root of the number of columns to each side.
+    """
+    if epsilon is None:
+        return KMeans(k, n_init=10, random_state=seed).fit(X).labels_
+    from diffprivlib.models import KMeans as PrivateKMeans
+
+    half = 2 * bound / np.sqrt(X.shape[1])
+    bounds = (np.full(X.shape[1], center - half), np.full(X.shape[1], center + half))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PrivateKMeans(k, epsilon=epsilon, bounds=bounds, random_state=seed).fit(X).predict(X)
+
+
+def show(rows):
+    """A line for each set, method and epsilon, over the seeds."""
+    print("| set | method | epsilon | secure sums | seeds | K | ARI | seconds |\n|---|---|--:|---|--:|---|--:|--:|")
+    cells = {}
+    for row in rows:
+        cells.setdefault((row["set"], row["method"], row["epsilon"], row["secure_sums"]), []).append(row)
+    for (name, kind, epsilon, is_summed), own in cells.items():
+        ks = ", ".join(str(row["k"]) for row in own)
+        ari, seconds = (np.mean([row[part] for row in own]) for part in ("ari", "seconds"))
+        budget = "none" if epsilon is None else f"{epsilon:g}"
+        print(f"| {name} | {kind} | {budget} | {is_summed} | {len(own)} | {ks} | {ari:.3f} | {seconds:.0f} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", default="run", choices=("run", "table"))
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
-    parser.add_argument("--aggregators", nargs="+", default=["consensus", "fedkmeans"])
-    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1, 2, 4, 8, 16])
-    parser.add_argument("--seeds", default="0-1")
+    parser.add_argument("--methods", nargs="+", default=["consensus", "fedkmeans"], choices=METHODS)
+    parser.add_argument("--epsilons", nargs="+", type=as_epsilon, default=[0.5, 1, 2, 4, 8, None])
+    parser.add_argument("--seeds", default="10-14")
     parser.add_argument("--secure-sums", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("privacy.jsonl"))
     args = parser.parse_args()
     first, last = (int(seed) for seed in args.seeds.split("-"))
-    print("| set | aggregator | epsilon | K | ARI | local k | seconds |\n|---|---|--:|--:|--:|--:|--:|")
-    for name in args.sets:
-        for kind in args.aggregators:
-            for epsilon in (*args.epsilons, *([] if args.secure_sums else [None])):
-                runs = [one_run(name, kind, epsilon, seed, args.secure_sums) for seed in range(first, last + 1)]
-                told = "none" if epsilon is None else f"{epsilon:g}"
-                ks = ", ".join(str(run[0]) for run in runs)
-                ari, local_k, seconds = np.mean([run[1:] for run in runs], axis=0)
-                print(f"| {name} | {kind} | {told} | {ks} | {ari:.3f} | {local_k:.1f} | {seconds:.0f} |", flush=True)
+    rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    done = {tuple(row[part] for part in PARTS) for row in rows}
+    cells = [
+        (name, kind, epsilon, args.secure_sums, seed)
+        for name in args.sets
+        for kind in args.methods
+        for epsilon in args.epsilons
+        for seed in range(first, last + 1)
+    ]
+    for cell in cells if args.what == "run" else ():
+        if cell not in done:
+            name, kind, epsilon, is_summed, seed = cell
+            k, ari, seconds = one_run(name, kind, epsilon, seed, is_summed)
+            found = {"k": int(k), "ari": round(float(ari), 4), "seconds": round(seconds, 1)}
+            rows.append(dict(zip(PARTS, cell, strict=True)) | found)
+            with args.out.open("a", encoding="utf-8") as file:  # as they come
+                file.write(f"{json.dumps(rows[-1])}\n")
+    show(rows)
+
+
+def as_epsilon(text):
+    return None if text == "none" else float(text)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """What the openings of a run tell of single rows: blocks of sorted values, and sums behind fences."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from malicious import FLOOR, Malicious, columns_of, joined, state_folder
@@ -130,3 +133,77 @@ def test_added_rows_are_shaped_as_the_first_ones_and_those_stay_as_they_were(tmp
     pooled = np.clip(np.log(np.concatenate([X, added])), -4, 4)
     np.testing.assert_allclose(sums.means, pooled.mean(axis=0), atol=0.02)
     assert int(sums.counts[0]) == 260
+
+
+def test_fences_that_bisect_from_run_to_run_tell_no_value(tmp_path, capsys):
+    """How many values lie beyond a fence is sent in steps of the floor: where it jumps, a value lies."""
+    X = np.random.default_rng(5).normal(size=(400, 2))
+    coordinator = Malicious(state_folder(tmp_path, X), X)
+    low, high, seen = 0.0, 4.0, set()
+    for _ in range(40):
+        middle = (low + high) / 2
+        fenced = int(opened(coordinator, measure_of(X, high=middle)).fenced[0])
+        seen.add(fenced)
+        low, high = (middle, high) if fenced else (low, middle)
+        coordinator.new_run()
+    error = np.abs(X[:, 0] - (low + high) / 2).min()
+    with capsys.disabled():
+        print(f"\n  bisection by fences, 40 runs: the nearest value is {error:.3f} away", end=" ")
+    assert len(seen) == 1  # the first fence holds, and is the one that is counted by
+    assert error > 1e-6
+
+
+@pytest.mark.parametrize("fill", [0.0, 1e6, -1e6])
+def test_what_stands_in_for_gaps_hides_no_row_that_dominates(fill, tmp_path, capsys):
+    """Half of a column is missing and one value is far from the others: is it in a sum that it makes up?"""
+    rng, n_found = np.random.default_rng(6), 0
+    for draw in range(5):
+        X = rng.normal(size=(400, 3))
+        X[:, 0] *= 0.01
+        X[7, 0] = largest = 40 + rng.normal()
+        X[rng.permutation(np.delete(np.arange(400), 7))[:200], 0] = np.nan
+        (tmp_path / f"{draw}").mkdir()
+        coordinator = Malicious(state_folder(tmp_path / f"{draw}", X), X)
+        opened(coordinator, setup.Survey())
+        measure = replace(measure_of(X), low=None, high=None)
+        opened(coordinator, measure)
+        opened(coordinator, replace(plan_of(measure), missing="mean", fill=np.array([fill, 0.0, 0.0])))
+        micro = micro_clusters(coordinator)
+        totals = micro.counts * micro.means[:, 0]
+        guesses = totals - fill * np.rint(totals / fill) if fill else totals
+        n_found += int((np.abs(guesses / largest - 1) < 0.1).any())
+    with capsys.disabled():
+        print(f"\n  largest value of a column with gaps, filled by {fill:g}: {n_found} of 5 found", end=" ")
+    assert n_found == 0
+
+
+def test_a_table_that_changed_by_fewer_rows_than_the_floor_gives_the_same_sketch(tmp_path):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(400, 2))
+    place = state_folder(tmp_path, X)
+    coordinator = Malicious(place, X)
+    before = opened(coordinator, setup.Survey())
+    for added in (rng.normal(size=(1, 2)), rng.normal(size=(FLOOR - 2, 2))):
+        X = np.concatenate([X, added])
+        joined(place.folder, X)
+        coordinator.new_run()
+        assert pack(opened(coordinator, setup.Survey())) == pack(before)
+    joined(place.folder, np.concatenate([X, rng.normal(size=(1, 2))]))
+    coordinator.new_run()
+    after = opened(coordinator, setup.Survey())
+    assert after.count == before.count + FLOOR  # a group of their own
+
+
+@pytest.mark.parametrize("n", [200, 1000])
+def test_who_knows_all_rows_but_one_learns_from_a_sketch_in_which_stretch_the_last_one_lies(n, capsys):
+    rng = np.random.default_rng(n)
+    most = 0
+    for _ in range(5):
+        others = rng.normal(size=(n - 1, 1))
+        guesses = np.linspace(*np.quantile(others, (0.05, 0.95)), 300)
+        tables = (np.append(others, [[guess]], axis=0) for guess in guesses)
+        seen = [pack(setup.rounded_sketch(setup.survey(X, ("a",), {}, FLOOR))) for X in tables]
+        most = max(most, 1 + sum(one != other for one, other in pairwise(seen)))
+    with capsys.disabled():
+        print(f"\n  {n} rows: {most} stretches of nine tenths of a column", end=" ")
+    assert most <= 25

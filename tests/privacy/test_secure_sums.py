@@ -18,6 +18,7 @@ from koncord.privacy.securesums import (
     AskKeys,
     AskMasked,
     AskUnmask,
+    KeptSum,
     SumClient,
     SumServer,
     bytes_of,
@@ -27,6 +28,7 @@ from koncord.privacy.securesums import (
 from koncord.protocol.wire import pack, unpack
 
 SESSION = b"run 7, round 1"
+SECRETS = ("_sealing", "_masking", "_seed")
 NAMES = ("a", "b", "c", "d", "e")
 
 
@@ -40,18 +42,35 @@ def has_signed(name, data, signature):
     return is_signed(registered(name)[1], data, signature)
 
 
-def clients_of(numbers, session=SESSION):
+def clients_of(numbers, session=SESSION, keeps=True):
     return {
-        name: SumClient(
-            name=name,
-            session=session,
-            numbers=own,
-            sites=frozenset(numbers),
-            sign=lambda data, name=name: signed(registered(name)[0], data),
-            is_signed=has_signed,
+        name: Adding(
+            SumClient(
+                name=name,
+                session=session,
+                sites=frozenset(numbers),
+                sign=lambda data, name=name: signed(registered(name)[0], data),
+                is_signed=has_signed,
+            ),
+            own,
+            keeps,
         )
         for name, own in numbers.items()
     }
+
+
+class Adding:
+    """A client with the numbers it adds; it `keeps` its state between messages, as one whose process ends each time."""
+
+    def __init__(self, client, numbers, keeps):
+        self.client, self.numbers, self.keeps = client, numbers, keeps
+
+    def answer(self, message):
+        if self.keeps:
+            kept = KeptSum.from_words(self.client.kept().as_words())
+            forgotten = {**dict.fromkeys(SECRETS, bytes(32)), "_keys": {}, "_received": {}, "_shared": {}}
+            self.client = replace(self.client, **forgotten).restored(kept)
+        return self.client.answer(message, self.numbers if isinstance(message, AskMasked) else None)
 
 
 def tables(n=7, names=NAMES, seed=0):
@@ -59,10 +78,11 @@ def tables(n=7, names=NAMES, seed=0):
     return {name: rng.integers(-(2**62), 2**62, n) for name in names}
 
 
-def add_up(numbers, *, gone=(), watch=None):
+def add_up(numbers, *, gone=(), watch=None, keeps=True):
     """The sum over sites; `gone[step]` are those that do not answer from that step on. Every message travels."""
-    clients = clients_of(numbers)
-    server = SumServer(session=SESSION, sites=tuple(sorted(numbers)), n_numbers=len(next(iter(numbers.values()))))
+    clients = clients_of(numbers, keeps=keeps)
+    n = len(next(iter(numbers.values())))
+    server = SumServer(session=SESSION, number=1, sites=tuple(sorted(numbers)), n_numbers=n)
     gone = dict(gone)
     left: set[str] = set()
     down = server.begin()
@@ -132,7 +152,7 @@ def test_below_the_threshold_there_is_no_sum(step):
 def test_two_hundred_sites_in_one_process_ten_of_which_drop_out():
     names = tuple(f"s{at:03}" for at in range(200))
     numbers = tables(20, names)
-    found, in_sum = add_up(numbers, gone={2: names[:5], 4: names[5:10]})
+    found, in_sum = add_up(numbers, gone={2: names[:5], 4: names[5:10]}, keeps=False)
     assert in_sum == names[5:]
     assert np.array_equal(found, plain(numbers, in_sum))
 
@@ -165,17 +185,16 @@ def test_no_message_but_the_masked_numbers_depends_on_them():
     """All other messages are of keys, shares and signatures: a site with other numbers could have sent them."""
     clients = clients_of(tables())
     for name, client in clients.items():
-        reply = client.answer(AskKeys(threshold=4, n_masked=7))
+        reply = client.answer(AskKeys(number=1, threshold=4))
         sealing, masking = bytes_of(reply.sealing), bytes_of(reply.masking)
         assert client.numbers.tobytes() not in sealing + masking
-        assert has_signed(name, *_signed_text(client, sealing, masking, reply))
+        assert has_signed(name, *_signed_text(client.client, sealing, masking, reply))
 
 
 def _signed_text(client, sealing, masking, reply):
     from koncord.privacy.securesums import keys_text, signature_in
 
-    asked = AskKeys(threshold=4, n_masked=7)
-    return keys_text(client.session, client.name, asked, sealing, masking), signature_in(reply.signature)
+    return keys_text(client.session, client.name, 4, sealing, masking), signature_in(reply.signature)
 
 
 # --- a coordinator that does not keep to the protocol ---
@@ -185,7 +204,7 @@ def until(step, numbers=None):
     """Clients, server and the messages of a step, all before it answered."""
     numbers = numbers or tables()
     clients = clients_of(numbers)
-    server = SumServer(session=SESSION, sites=tuple(sorted(numbers)), n_numbers=7)
+    server = SumServer(session=SESSION, number=1, sites=tuple(sorted(numbers)), n_numbers=7)
     down = server.begin()
     for _ in range(step):
         down = server.next({name: clients[name].answer(message) for name, message in down.items()})
@@ -200,12 +219,12 @@ def test_keys_that_the_coordinator_puts_in_are_found_by_the_signature():
         keys = getattr(down["a"], part).copy()
         keys[1] = words(public_of(mine))
         with pytest.raises(MessageError, match="keys of 'b' that 'b' has not signed"):
-            replace(clients["a"]).answer(replace(down["a"], **{part: keys}))
+            replace(clients["a"].client).answer(replace(down["a"], **{part: keys}))
 
 
 def test_keys_of_another_sum_are_found_by_the_signature():
     clients, _, down = until(1)
-    other = clients_of(tables(), session=b"run 6, round 1")["b"].answer(AskKeys(threshold=4, n_masked=7))
+    other = clients_of(tables(), session=b"run 6, round 1")["b"].answer(AskKeys(number=1, threshold=4))
     old = {part: getattr(down["a"], part).copy() for part in ("sealing", "masking", "signatures")}
     for part, theirs in (("sealing", other.sealing), ("masking", other.masking), ("signatures", other.signature)):
         old[part][1] = theirs
@@ -222,7 +241,7 @@ def test_invented_sites_do_not_count():
 @pytest.mark.parametrize("threshold", [1, 2, 3, 6])
 def test_a_site_takes_part_in_no_sum_of_too_few(threshold):
     with pytest.raises((MessageError, ValueError), match=r"sums of 4 or more|threshold"):
-        clients_of(tables())["a"].answer(AskKeys(threshold=threshold, n_masked=7))
+        clients_of(tables())["a"].answer(AskKeys(number=1, threshold=threshold))
 
 
 def test_a_share_that_was_changed_on_the_way_is_found():
@@ -230,7 +249,14 @@ def test_a_share_that_was_changed_on_the_way_is_found():
     changed = down["a"].sealed.copy()
     changed[1, 0] ^= 1
     with pytest.raises(MessageError, match="changed on the way"):
-        clients["a"].answer(AskMasked(sites=down["a"].sites, sealed=changed))
+        clients["a"].answer(replace(down["a"], sealed=changed))
+
+
+@pytest.mark.parametrize("n", [6, 8])
+def test_as_many_numbers_leave_as_a_site_has(n):
+    clients, _, down = until(2)
+    with pytest.raises(MessageError, match=f"{n} numbers; it has 7"):
+        clients["a"].answer(replace(down["a"], n_masked=n))
 
 
 def test_two_lists_of_who_is_in_the_sum_open_nothing():
@@ -240,13 +266,16 @@ def test_two_lists_of_who_is_in_the_sum_open_nothing():
     replies = {name: clients[name].answer(AskAgreement(sites=lists[name])) for name in "abcd"}
     assert least_threshold(5) == 4
     for name in "abcd":
-        every = AskUnmask(sites=tuple("abcd"), signatures=np.array([replies[each].signature for each in "abcd"]))
+        every = AskUnmask(
+            sites=tuple("abcd"), signatures=np.array([replies[each].signature for each in "abcd"]), n_shared=5
+        )
         with pytest.raises(MessageError, match="has not signed"):
             clients[name].answer(every)
     few, _, _ = until(3)
     answers = {name: few[name].answer(AskAgreement(sites=NAMES)) for name in NAMES}
+    signatures = np.array([answers[name].signature for name in "ab"])
     with pytest.raises(MessageError, match="a sum of 2 sites; 4 were agreed"):
-        few["a"].answer(AskUnmask(sites=("a", "b"), signatures=np.array([answers[name].signature for name in "ab"])))
+        few["a"].answer(AskUnmask(sites=("a", "b"), signatures=signatures, n_shared=5))
 
 
 @pytest.mark.parametrize("step", range(5))
@@ -256,8 +285,8 @@ def test_no_step_is_answered_twice_and_none_out_of_turn(step):
     with pytest.raises(MessageError, match="out of turn"):
         clients["a"].answer(down["a"])
     clients, _, down = until(step)
-    unmask = AskUnmask(sites=NAMES, signatures=np.zeros((5, 16), dtype=np.int64))
-    other = unmask if step < 4 else AskKeys(threshold=4, n_masked=7)
+    unmask = AskUnmask(sites=NAMES, signatures=np.zeros((5, 16), dtype=np.int64), n_shared=5)
+    other = unmask if step < 4 else AskKeys(number=1, threshold=4)
     with pytest.raises(MessageError, match="out of turn"):
         clients["a"].answer(other)
     with pytest.raises(MessageError, match="out of turn"):  # what was refused ends the sum

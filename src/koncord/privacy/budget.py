@@ -41,6 +41,11 @@ class Plan:
     shares: Mapping[str, float]  # by kind: what one release costs, in proportion
     times: Mapping[str, int]  # by kind: how many there are; none of a kind that is not named
 
+    @property
+    def n_releases(self) -> int:
+        """Releases of one run."""
+        return sum(self.times.values())
+
     def cost_shares(self) -> dict[str, float]:
         """The share of the whole that one release of each kind costs."""
         whole = sum(self.shares[kind] * n for kind, n in self.times.items())
@@ -112,17 +117,25 @@ class Accountant:
 
     def release(self, kind: str, values: IntArray, sensitivity: float) -> IntArray:
         """`values` with noise, where a row adds a vector no longer than `sensitivity` to them."""
-        if self.n_used[kind] >= self.n_allowed[kind]:
-            raise BudgetSpent(
-                f"of its budget (epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}) this site has nothing "
-                f"left for another release of {kind}: {self.n_allowed[kind]} were agreed."
-            )
+        self._check_left(kind)
         measurement = gaussian(self.scale(kind, sensitivity))
         if measurement.map(sensitivity) > self.rhos[kind] * self.n_sharing:
             raise BudgetSpent(f"a release of {kind} would cost more than its share of the budget.")
         self.n_used[kind] += 1
         noisy: IntArray = np.array(measurement(values.tolist()), dtype=np.int64)
         return noisy
+
+    def note(self, kind: str) -> None:
+        """Count a release whose noise others draw."""
+        self._check_left(kind)
+        self.n_used[kind] += 1
+
+    def _check_left(self, kind: str) -> None:
+        if self.n_used[kind] >= self.n_allowed[kind]:
+            raise BudgetSpent(
+                f"of its budget (epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}) this site has nothing "
+                f"left for another release of {kind}: {self.n_allowed[kind]} were agreed."
+            )
 
     @property
     def epsilon(self) -> float:

@@ -24,6 +24,8 @@ from koncord.errors import MessageError
 # The smallest prime above 2**256: a secret of 32 bytes is a number below it.
 PRIME = 2**256 + 297
 SECRET_BYTES, SHARE_BYTES = 32, 40
+# Steps of a polynomial's value between two divisions by the prime.
+HORNER_STEPS = 16
 # Every key is used for one stream or one sealed text only, so no nonce has to differ.
 STREAM_NONCE, SEAL_NONCE = bytes(16), bytes(12)
 
@@ -32,16 +34,30 @@ Masks = NDArray[np.uint64]
 
 def public_of(secret: bytes) -> bytes:
     """The public half of an X25519 key."""
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return private_key(secret).public_key().public_bytes_raw()
+
+
+@lru_cache(maxsize=2)  # a site agrees with all others by the same key, one after the other
+def private_key(secret: bytes) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(secret)
+
+
+def agreed_secret(secret: bytes, public: bytes) -> bytes:
+    """What the owners of two X25519 keys share; `MessageError` for what is no public key."""
+    try:
+        return private_key(secret).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:  # a point of small order gives everybody the same key
+        raise MessageError("a public key of a site is none.") from error
+
+
+def key_for(purpose: bytes, shared: bytes) -> bytes:
+    """A key for one purpose from what two sites share."""
+    return HKDF(algorithm=SHA256(), length=SECRET_BYTES, salt=None, info=purpose).derive(shared)
 
 
 def agreed_key(secret: bytes, public: bytes, purpose: bytes) -> bytes:
-    """The key that the owners of two X25519 keys share, for one purpose; `MessageError` for what is no public key."""
-    try:
-        shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError as error:  # a point of small order gives everybody the same key
-        raise MessageError("a public key of a site is none.") from error
-    return HKDF(algorithm=SHA256(), length=SECRET_BYTES, salt=None, info=purpose).derive(shared)
+    """The key that the owners of two X25519 keys share, for one purpose."""
+    return key_for(purpose, agreed_secret(secret, public))
 
 
 def stream(seed: bytes, n: int) -> Masks:
@@ -66,10 +82,13 @@ def shares_of(secret: bytes, n: int, threshold: int) -> list[bytes]:
     """`n` shares of a secret of 32 bytes, any `threshold` of which make it up; fewer tell nothing."""
     coefficients = [int.from_bytes(secret), *(randbelow(PRIME) for _ in range(threshold - 1))]
     found = []
+    coefficients.reverse()
     for at in range(1, n + 1):
         value = 0
-        for coefficient in reversed(coefficients):
-            value = (value * at + coefficient) % PRIME
+        for start in range(0, threshold, HORNER_STEPS):
+            for coefficient in coefficients[start : start + HORNER_STEPS]:
+                value = value * at + coefficient
+            value %= PRIME
         found.append(value.to_bytes(SHARE_BYTES))
     return found
 

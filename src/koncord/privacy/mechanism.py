@@ -4,7 +4,7 @@ Rows are clipped to a ball and written in whole numbers, so that what one row ad
 rounding of floats adds to it. A row of the ball adds to one cell: a count, a vector, and its squared length.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
@@ -51,6 +51,8 @@ class Mechanism:
     accountant : Accountant
         Draws the noise.
     """
+
+    n_sites = 1  # whose rows the sums are of
 
     def __init__(self, X: FloatArray, accountant: Accountant) -> None:
         self._table = X
@@ -122,42 +124,45 @@ class SummedMechanism(Mechanism):
 
     Parameters
     ----------
-    members : mapping of str to Mechanism
-        Of the sites. Their noise is divided over as many as every sum has at least.
+    n_features : int
+        Columns of every site.
+    accountant : Accountant
+        Counts the releases; each site draws its own share of the noise.
+    n_sites : int
+        Sites that are asked.
     add_up : function
-        The sum of one vector of whole numbers of each site, and how many sites are in it.
+        The sum over sites of one release of a kind, by the nearest of the centers and clipped to a ball (both None for
+        moments), as so many whole numbers; and how many sites are in it.
     """
 
-    def __init__(self, members: Mapping[str, Mechanism], add_up: "AddUp") -> None:
-        first = next(iter(members.values()))
-        super().__init__(np.empty((0, 0)), first.accountant)
-        self.members = members
+    def __init__(self, n_features: int, accountant: Accountant, n_sites: int, add_up: "AddUp") -> None:
+        super().__init__(np.empty((0, n_features)), accountant)
+        self.n_sites = self.n_summed = n_sites
         self.add_up = add_up
-        self.n_summed = len(members)
 
     def rescale(self, order: IntArray, means: FloatArray, scales: FloatArray) -> None:
-        for member in self.members.values():
-            member.rescale(order, means, scales)
+        if means.any() or (scales != 1).any() or (order != np.arange(len(order))).any():
+            raise ValueError("Secure sums are of columns as they are: they have no scale.")
 
     def released_moments(self, ball: Ball) -> IntArray:
-        return self._sum({name: member.released_moments(ball) for name, member in self.members.items()})
+        return self._sum(MOMENTS, None, None, (1, 1 + 2 * len(ball.center)))
 
     def released_cells(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
-        return self._sum({name: each.released_cells(centers, ball, kind) for name, each in self.members.items()})
+        return self._sum(kind, centers, ball, (len(centers), 2 + len(ball.center)))
 
     def released_holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
-        return self._sum({name: member.released_holdings(centers, ball) for name, member in self.members.items()})
+        return self._sum(HOLDINGS, centers, ball, (len(centers),))
 
     def noise(self, kind: str, sensitivity: float) -> float:
         return self.accountant.scale(kind, sensitivity) * sqrt(self.n_summed)
 
-    def _sum(self, released: Mapping[str, IntArray]) -> IntArray:
-        shape = next(iter(released.values())).shape
-        total, self.n_summed = self.add_up({name: own.ravel() for name, own in released.items()})
+    def _sum(self, kind: str, centers: FloatArray | None, ball: Ball | None, shape: tuple[int, ...]) -> IntArray:
+        self.accountant.note(kind)
+        total, self.n_summed = self.add_up(kind, centers, ball, int(np.prod(shape)))
         return total.reshape(shape)
 
 
-AddUp = Callable[[Mapping[str, IntArray]], tuple[IntArray, int]]
+AddUp = Callable[[str, FloatArray | None, Ball | None, int], tuple[IntArray, int]]
 
 
 # What is computed of a row depends on that row alone, to the last bit: floats are only taken one by one, and whatever

@@ -13,14 +13,15 @@ Five messages go down, each answered by all sites that are still there:
    the sum and of the masking keys of those who dropped out. It never sends both of one site.
 
 Numbers are whole, modulo 2**64. Of fewer than `threshold` sites nothing is ever opened. A site answers each message
-once. The steps are pure but for the secrets that a client draws.
+once. The steps are pure but for the secrets that a client draws. Keys and shares do not depend on the numbers: those of
+the next sum go with the last messages of the one before, so that a sum takes three exchanges.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from secrets import token_bytes
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -30,16 +31,16 @@ from koncord.privacy.masking import (
     SHARE_BYTES,
     Masks,
     agreed_key,
-    has_signed,
+    agreed_secret,
     joined,
+    key_for,
     opened,
     public_of,
     sealed,
     shares_of,
-    signing_keys,
     stream,
 )
-from koncord.protocol.schema import LARGEST, Array, Names, Number
+from koncord.protocol.schema import LARGEST, LARGEST_ROUND, Array, Names, Number
 from koncord.protocol.wire import pack, unpack
 from koncord.types import IntArray
 
@@ -55,10 +56,10 @@ IsSigned = Callable[[str, bytes, bytes], bool]  # whether the site of this name 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskKeys:
-    """Server to client: a sum of so many numbers begins, of at least so many sites."""
+    """Server to client: the sum of this number begins, of at least so many sites."""
 
+    number: Annotated[int, Number(least=1, most=LARGEST_ROUND)]
     threshold: Annotated[int, Number(least=2, most=LARGEST["n_sites"])]
-    n_masked: Annotated[int, Number(least=1, size="n_masked")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ class AskMasked:
 
     sites: Annotated[tuple[str, ...], Names("n_sites")]
     sealed: Annotated[IntArray, Array("n_sites", "seal_words")]
+    n_masked: Annotated[int, Number(least=1, size="n_masked")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +124,14 @@ class AskUnmask:
 
     sites: Annotated[tuple[str, ...], Names("n_sites")]
     signatures: Annotated[IntArray, Array("n_sites", "signature_words")]
+    n_shared: Annotated[int, Number(least=1, size="n_shared")]  # sites that shared their secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """Client to server: of every site that shared its secrets, a share of its seed, or of its key if it dropped out."""
 
-    shares: Annotated[IntArray, Array("n_sites", "share_words")]
+    shares: Annotated[IntArray, Array("n_shared", "share_words")]
 
 
 REPLIES: dict[type[Any], type[Any]] = {
@@ -158,8 +161,6 @@ class SumClient:
         Of the site.
     session : bytes
         Names the sum, the same at all sites: run and round. Signatures and keys are good for this one only.
-    numbers : array of int64
-        What the site adds.
     sites : frozenset of str
         Sites of the federation, as they are registered: no other one can be in the sum, and it needs more than two
         thirds of them.
@@ -171,7 +172,6 @@ class SumClient:
 
     name: str
     session: bytes
-    numbers: IntArray
     sites: frozenset[str]
     sign: Sign
     is_signed: IsSigned
@@ -181,16 +181,31 @@ class SumClient:
     _seed: bytes = field(default_factory=lambda: token_bytes(SECRET_BYTES), repr=False)
     _keys: dict[str, tuple[bytes, bytes]] = field(default_factory=dict, repr=False)
     _received: dict[str, bytes] = field(default_factory=dict, repr=False)
+    _shared: dict[str, bytes] = field(default_factory=dict, repr=False)  # with each site, for sealing
     _in_sum: tuple[str, ...] = ()
     _turn: int = 0
 
-    def answer(self, message: Any) -> Any:
-        """The reply to the next message; `MessageError` if the coordinator does not keep to the protocol."""
-        steps = (self._send_keys, self._send_shares, self._send_masked, self._send_agreement, self._send_opening)
+    @property
+    def has_sent(self) -> bool:
+        """Whether its numbers have left it."""
+        return self._turn > list(REPLIES).index(AskMasked)
+
+    def answer(self, message: Any, numbers: IntArray | None = None) -> Any:
+        """The reply to the next message; `MessageError` if the coordinator does not keep to the protocol.
+
+        `numbers` (n_masked,) are what the site adds, when it is asked for them.
+        """
+        steps: tuple[Callable[[Any], Any], ...] = (
+            self._send_keys,
+            self._send_shares,
+            self._send_masked,
+            self._send_agreement,
+            self._send_opening,
+        )
         turn, self._turn = self._turn, len(steps)  # what is refused ends the sum for this site
         if turn >= len(steps) or type(message) is not tuple(REPLIES)[turn]:
             raise MessageError(f"site {self.name!r} was sent {type(message).__name__} out of turn in a secure sum.")
-        reply = steps[turn](message)
+        reply = self._send_masked(message, numbers) if isinstance(message, AskMasked) else steps[turn](message)
         self._turn = turn + 1
         return reply
 
@@ -198,19 +213,16 @@ class SumClient:
         least = least_threshold(len(self.sites))
         if not least <= down.threshold <= len(self.sites):
             self._refuse(f"a sum of {down.threshold} sites; it takes part in sums of {least} or more")
-        if down.n_masked != len(self.numbers):
-            self._refuse(f"{down.n_masked} numbers; it has {len(self.numbers)}")
         self.threshold = down.threshold
         sealing, masking = public_of(self._sealing), public_of(self._masking)
-        signature = self.sign(keys_text(self.session, self.name, down, sealing, masking))
+        signature = self.sign(keys_text(self.session, self.name, self.threshold, sealing, masking))
         return Keys(sealing=words(sealing), masking=words(masking), signature=signature_words(signature))
 
     def _send_shares(self, down: AskShares) -> Shares:
         self._check_sites(down.sites, self.sites)
-        asked = AskKeys(threshold=self.threshold, n_masked=len(self.numbers))
         for name, *rows in zip(down.sites, down.sealing, down.masking, down.signatures, strict=True):
             sealing, masking = bytes_of(rows[0]), bytes_of(rows[1])
-            text = keys_text(self.session, name, asked, sealing, masking)
+            text = keys_text(self.session, name, self.threshold, sealing, masking)
             if not self.is_signed(name, text, signature_in(rows[2])):
                 self._refuse(f"keys of {name!r} that {name!r} has not signed")
             self._keys[name] = (sealing, masking)
@@ -226,14 +238,17 @@ class SumClient:
         ]
         return Shares(sealed=np.array([words(text) for text in texts]))
 
-    def _send_masked(self, down: AskMasked) -> Masked:
+    def _send_masked(self, down: AskMasked, numbers: IntArray | None = None) -> Masked:
+        if numbers is None or len(numbers) != down.n_masked:
+            self._refuse(f"{down.n_masked} numbers; it has {0 if numbers is None else len(numbers)}")
+        assert numbers is not None
         self._check_sites(down.sites, self._keys)
         self._received = {
             name: opened(self._seal_key(name, self.name), bytes_of(text))
             for name, text in zip(down.sites, down.sealed, strict=True)
         }
-        n = len(self.numbers)
-        masked = self.numbers.view(np.uint64) + stream(self._seed, n)
+        n = len(numbers)
+        masked = np.ascontiguousarray(numbers).view(np.uint64) + stream(self._seed, n)
         for name in down.sites:
             if name != self.name:
                 mask = pair_mask(self._masking, self._keys[name][1], self.session, n)
@@ -260,7 +275,9 @@ class SumClient:
     def _seal_key(self, sender: str, receiver: str) -> bytes:
         other = receiver if sender == self.name else sender
         purpose = b"\0".join([b"koncord seal", self.session, sender.encode(), receiver.encode()])
-        return agreed_key(self._sealing, self._keys[other][0], purpose)
+        if other not in self._shared:
+            self._shared[other] = agreed_secret(self._sealing, self._keys[other][0])
+        return key_for(purpose, self._shared[other])
 
     def _check_sites(self, sites: tuple[str, ...], known: Any) -> None:
         """Sites in order, each once, this one among them, all known from the step before, and enough of them."""
@@ -271,6 +288,54 @@ class SumClient:
 
     def _refuse(self, what: str) -> None:
         raise MessageError(f"site {self.name!r} was asked in a secure sum for {what}.")
+
+    def kept(self) -> "KeptSum":
+        """All it needs to go on in another process; it holds the secrets."""
+        names, received = tuple(self._keys), tuple(self._received)
+        return KeptSum(
+            threshold=self.threshold,
+            turn=self._turn,
+            secrets=words(self._sealing + self._masking + self._seed),
+            names=names,
+            keys=stacked_words([self._keys[name][0] + self._keys[name][1] for name in names], 2 * SECRET_BYTES),
+            senders=received,
+            shares=stacked_words(list(self._received.values()), 2 * SHARE_BYTES),
+            in_sum=self._in_sum,
+        )
+
+    def restored(self, kept: "KeptSum") -> Self:
+        """This client as it was when it was kept."""
+        secrets = bytes_of(kept.secrets)
+        parts = [secrets[at : at + SECRET_BYTES] for at in range(0, 3 * SECRET_BYTES, SECRET_BYTES)]
+        self._sealing, self._masking, self._seed = parts
+        self.threshold, self._turn, self._in_sum = kept.threshold, kept.turn, kept.in_sum
+        both = [bytes_of(row) for row in kept.keys]
+        halves = [(each[:SECRET_BYTES], each[SECRET_BYTES:]) for each in both]
+        self._keys = dict(zip(kept.names, halves, strict=True))
+        self._received = dict(zip(kept.senders, map(bytes_of, kept.shares), strict=True))
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSum:
+    """What a site keeps of a sum that goes on, on its own disk."""
+
+    threshold: int
+    turn: int
+    secrets: IntArray  # the words of three secrets
+    names: tuple[str, ...]  # of the sites whose keys it has
+    keys: IntArray  # (n_names, 8)
+    senders: tuple[str, ...]  # of the sites whose shares it has
+    shares: IntArray  # (n_senders, 10)
+    in_sum: tuple[str, ...]
+
+    def as_words(self) -> IntArray:
+        return words(pack(self))
+
+    @classmethod
+    def from_words(cls, numbers: IntArray) -> "KeptSum":
+        found: KeptSum = unpack(bytes_of(numbers), (cls,))[0]
+        return found
 
 
 # --- server steps ---
@@ -284,18 +349,21 @@ class SumServer:
     ----------
     session : bytes
         Names the sum.
+    number : int
+        Of the sum, in its run.
     sites : tuple of str
         Sites that are asked, in name order.
-    n_numbers : int
-        Numbers of the sum.
     threshold : int or None, default None
         Sites that must be there in every step; None is the fewest that the sites allow.
+    n_numbers : int, default 0
+        Numbers of the sum; known when they are asked for.
     """
 
     session: bytes
+    number: int
     sites: tuple[str, ...]
-    n_numbers: int
     threshold: int | None = None
+    n_numbers: int = 0
     _keys: dict[str, Keys] = field(default_factory=dict)
     _shares: dict[str, Shares] = field(default_factory=dict)
     _masked: dict[str, Masked] = field(default_factory=dict)
@@ -312,7 +380,7 @@ class SumServer:
 
     def begin(self) -> dict[str, AskKeys]:
         """What every site is asked first."""
-        return dict.fromkeys(self.sites, AskKeys(threshold=self.least, n_masked=self.n_numbers))
+        return dict.fromkeys(self.sites, AskKeys(number=self.number, threshold=self.least))
 
     def next(self, replies: Mapping[str, Any]) -> dict[str, Any]:
         """What the sites that are still there are asked next; `TooFewSites` if they are too few."""
@@ -339,7 +407,11 @@ class SumServer:
         self._shares = {site: replies[site] for site in here}
         places = {site: at for at, site in enumerate(sorted(self._keys))}
         return {
-            site: AskMasked(sites=here, sealed=np.array([replies[other].sealed[places[site]] for other in here]))
+            site: AskMasked(
+                sites=here,
+                sealed=np.array([replies[other].sealed[places[site]] for other in here]),
+                n_masked=self.n_numbers,
+            )
             for site in here
         }
 
@@ -349,7 +421,7 @@ class SumServer:
 
     def _ask_unmask(self, here: tuple[str, ...], replies: Mapping[str, Agreement]) -> dict[str, AskUnmask]:
         signatures = np.array([replies[site].signature for site in here])
-        return dict.fromkeys(here, AskUnmask(sites=here, signatures=signatures))
+        return dict.fromkeys(here, AskUnmask(sites=here, signatures=signatures, n_shared=len(self._shares)))
 
     def opened(self, replies: Mapping[str, Opening]) -> IntArray:
         """The sum of the numbers of the sites in it, from shares of the sites that are there in the end."""
@@ -383,10 +455,9 @@ def pair_mask(secret: bytes, public: bytes, session: bytes, n: int) -> Masks:
     return stream(agreed_key(secret, public, b"koncord mask\0" + session), n)
 
 
-def keys_text(session: bytes, name: str, asked: AskKeys, sealing: bytes, masking: bytes) -> bytes:
+def keys_text(session: bytes, name: str, threshold: int, sealing: bytes, masking: bytes) -> bytes:
     """What a site signs of its keys."""
-    terms = f"{asked.threshold} {asked.n_masked}".encode()
-    return b"\0".join([b"koncord keys", session, name.encode(), terms, sealing + masking])
+    return b"\0".join([b"koncord keys", session, name.encode(), f"{threshold}".encode(), sealing + masking])
 
 
 def sum_text(session: bytes, sites: tuple[str, ...]) -> bytes:
@@ -397,6 +468,11 @@ def sum_text(session: bytes, sites: tuple[str, ...]) -> bytes:
 def words(data: bytes) -> IntArray:
     """Bytes as the whole numbers that messages hold."""
     return np.frombuffer(data, dtype="<i8").astype(np.int64)
+
+
+def stacked_words(texts: Sequence[bytes], n_bytes: int) -> IntArray:
+    """Texts of so many bytes each, a row for each."""
+    return words(b"".join(texts)).reshape(len(texts), n_bytes // WORD)
 
 
 def bytes_of(numbers: IntArray) -> bytes:
@@ -413,48 +489,3 @@ def signature_words(signature: bytes) -> IntArray:
 def signature_in(numbers: IntArray) -> bytes:
     data = bytes_of(numbers)
     return data[1 : 1 + data[0]]
-
-
-# --- all sites in one process ---
-
-
-class AddsUpInProcess:
-    """Secure sums of sites in one process, one after the other. Every message is packed and unpacked.
-
-    Parameters
-    ----------
-    sites : iterable of str
-        Names of the sites.
-    """
-
-    def __init__(self, sites: Iterable[str]) -> None:
-        self.sites = tuple(sorted(sites))
-        self.n_sums = 0
-        self._keys = {site: signing_keys(token_bytes(SECRET_BYTES)) for site in self.sites}
-
-    def __call__(self, numbers: Mapping[str, IntArray]) -> tuple[IntArray, int]:
-        """The sum, and how many sites are in it."""
-        self.n_sums += 1
-        session = f"sum {self.n_sums}".encode()
-        clients = {site: self._client(site, session, own) for site, own in numbers.items()}
-        server = SumServer(session=session, sites=self.sites, n_numbers=len(next(iter(numbers.values()))))
-        down: dict[str, Any] = dict(server.begin())
-        for step in range(len(REPLIES)):
-            replies = {site: self._carried(clients[site], message) for site, message in down.items()}
-            if step < len(REPLIES) - 1:
-                down = server.next(replies)
-        return server.opened(replies), len(server.in_sum)
-
-    def _client(self, site: str, session: bytes, numbers: IntArray) -> SumClient:
-        return SumClient(
-            name=site,
-            session=session,
-            numbers=numbers,
-            sites=frozenset(self.sites),
-            sign=self._keys[site][0].sign,
-            is_signed=lambda name, data, signature: has_signed(self._keys[name][1], data, signature),
-        )
-
-    def _carried(self, client: SumClient, message: Any) -> Any:
-        asked, _ = unpack(pack(message), tuple(REPLIES))
-        return unpack(pack(client.answer(asked)), tuple(REPLIES.values()))[0]
