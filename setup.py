@@ -1,8 +1,10 @@
-"""The description on the package index: the README, with links and pictures that lead to the repository.
+"""What pyproject.toml cannot say: the description on the package index, and the one file in C.
 
-All else is in pyproject.toml.
+The description is the README, with links and pictures that lead to the repository. The split test in C is optional:
+where it cannot be compiled, or with KONCORD_PURE=1, the package is built without it and NumPy does its work.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -17,9 +19,15 @@ def description(readme: str) -> str:
 
 
 if __name__ == "__main__":
-    from setuptools import setup
+    from setuptools import Extension, setup
 
+    # No -ffast-math, and no fused operations: results do not depend on the processor. The last two change no result.
+    arguments = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+    splitting = Extension(
+        "koncord.kernels._splitting", ["src/koncord/kernels/_splitting.c"], extra_compile_args=arguments, optional=True
+    )
     setup(
+        ext_modules=[] if os.environ.get("KONCORD_PURE") else [splitting],
         long_description=description(Path("README.md").read_text(encoding="utf-8")),
         long_description_content_type="text/markdown",
     )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import multivariate_normal
+from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from koncord import Consensus, FederatedClustering, KnownCounts
@@ -622,16 +623,27 @@ def test_there_is_a_valley_between_clusters_and_none_in_one_gaussian():
         assert low <= Shapes(micro, micro.covariance_inside()).deepest_valley(labels) <= high
 
 
+def test_the_valley_before_a_rare_cluster_is_seen_though_the_middle_of_the_line_is_higher():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(0, 1, (6000, 1)), rng.normal(5, 0.7, (120, 1))])
+    micro = micro_clusters_of(X, 20)
+    labels = (micro.means[:, 0] >= 3.5).astype(int)
+    assert Shapes(micro, micro.covariance_inside()).deepest_valley(labels) > 0.3
+    one = micro_clusters_of(X[:6000], 20)
+    tail = (one.means[:, 0] >= 2).astype(int)
+    assert Shapes(one, one.covariance_inside()).deepest_valley(tail) < 0.15
+
+
 # --- clusters that the silhouette does not see ---
 
 
-def plant(share, n_rows, seed=0, n_irrelevant=0):
+def plant(share, n_rows, seed=0, n_irrelevant=0, far=(4.5, 7)):
     """Five sites, a dominating state, five faults at two or three of the sites each; and the state of each row."""
     rng = np.random.default_rng([seed, 8])
     faults = np.zeros((6, 8))
     for fault in range(1, 6):
         sensors = rng.choice(8, rng.integers(1, 4), replace=False)
-        faults[fault, sensors] = rng.choice([-1, 1], len(sensors)) * rng.uniform(4.5, 7, len(sensors))
+        faults[fault, sensors] = rng.choice([-1, 1], len(sensors)) * rng.uniform(*far, len(sensors))
     owners = [rng.choice(5, rng.integers(2, 4), replace=False) for _ in range(5)]
     tables, states = {}, []
     for site in range(5):
@@ -652,6 +664,46 @@ def test_rare_faults_beside_a_dominating_state_are_found(n_irrelevant):
     fitted = FederatedClustering(KnownCounts(1), Consensus(), standardize=True, random_state=0).fit(tables)
     assert fitted.n_clusters_ == 6
     assert adjusted_rand_score(states, np.concatenate(fitted.labels_)) > 0.95
+
+
+def test_faults_in_correlated_sensors_are_found_where_not_all_of_them_are_certain():
+    """One clustering has the most clusters apart, one of them barely; coarser ones are certain."""
+    rng = np.random.default_rng(900)
+    mixing = rng.normal(size=(8, 8)) * 0.4 + np.eye(8)
+    tables, states = plant(0.03, 1200, seed=7, far=(3.2, 4.6))
+    turned = {site: X @ mixing.T for site, X in tables.items()}
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(turned)
+    assert adjusted_rand_score(states, np.concatenate(fitted.labels_)) > 0.8
+
+
+def test_two_clusters_that_run_into_each_other_are_found_at_small_sites_and_said_to_be_unsure():
+    X, y = load_breast_cancer(return_X_y=True)
+    site = np.random.default_rng(1).integers(0, 5, len(y))
+    fitted = FederatedClustering(random_state=1).fit([X[site == at] for at in range(5)])
+    assert fitted.n_clusters_ == 2
+    assert (
+        adjusted_rand_score(np.concatenate([y[site == at] for at in range(5)]), np.concatenate(fitted.labels_)) > 0.35
+    )
+    assert any("shape of the cloud" in note for note in fitted.model_.diagnostics.notes)
+
+
+@pytest.mark.parametrize("n_irrelevant", [1, 3])
+def test_a_column_with_clear_clusters_outweighs_wide_ones_that_have_none(n_irrelevant):
+    """Scaled, the clusters are narrow and near each other; micro-clusters are cut along the other columns."""
+    rng = np.random.default_rng(n_irrelevant)
+    states = rng.integers(0, 3, 2700)
+    X = np.c_[np.array([0, 12, 30])[states] + rng.normal(size=2700), rng.normal(size=(2700, n_irrelevant))]
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(np.split(X, 3))
+    assert fitted.n_clusters_ == 3
+    assert adjusted_rand_score(states, np.concatenate(fitted.labels_)) > 0.99
+
+
+def test_micro_clusters_between_two_clusters_make_no_cluster_of_their_own():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(12, 16)) * 4
+    tables = [centers[rng.integers(0, 12, 3000)] + rng.normal(size=(3000, 16)) for _ in range(3)]
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    assert fitted.n_clusters_ == 12
 
 
 @pytest.mark.parametrize("n_irrelevant", [1, 2, 5])

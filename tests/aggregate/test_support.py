@@ -10,7 +10,7 @@ from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clust
 from koncord.aggregate.consensus.support import credible, weak_clusters, with_micro_clusters, without_excess
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.protocol.setup import Moments
-from koncord.session.federation import run_federation, scaled_rows
+from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
 from koncord.session.site import Site
 
@@ -56,7 +56,8 @@ def federation(lie, min_support):
     model = run_federation(
         InProcess(sites), aggregator, seed=0, standardize=False, settings={}, min_support=min_support
     )
-    labels = np.concatenate([model.assign(scaled_rows(site, model)) for site in sites[:-1]])
+    rows = [model.plan.apply(site.table, site.columns, centers=model.centers) for site in sites[:-1]]
+    labels = model.assign(np.concatenate(rows))
     return model, adjusted_rand_score(np.concatenate([y for name, (_, y) in tables.items() if name != "s9"]), labels)
 
 

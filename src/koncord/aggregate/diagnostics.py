@@ -62,6 +62,18 @@ class UpsilonChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Offsets between sites that tell where their clusters lie (`koncord.aggregate.consensus.calibration`)."""
+
+    offsets: Mapping[str, tuple[float, ...]]  # of each site, by column, on the scaled columns
+    before: float  # how far a site's part of a cluster lies from the others', in standard deviations inside a site
+    after: float  # how far with the offsets taken out
+    is_applied: bool  # whether they were taken out
+    n_clusters: int  # that there are once they are
+    site_effects: tuple[int, ...] = ()  # clusters that one site alone supports, and that are others' once they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostics:
     """What an aggregator tells the readers of its result.
 
@@ -84,6 +96,8 @@ class Diagnostics:
         What the method makes small or large, in each round.
     shifts : tuple of float, default ()
         How far the centers moved in each round.
+    calibration : Calibration, default None
+        Offsets between the sites, where there are credible ones.
     notes : tuple of str, default ()
         Sentences for the report.
     extra : mapping of str to JSON value, default {}
@@ -98,6 +112,7 @@ class Diagnostics:
     micro_clusters: Mapping[str, int] | None = None
     objective: tuple[float, ...] = ()
     shifts: tuple[float, ...] = ()
+    calibration: Calibration | None = None
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Json] = field(default_factory=dict)
 

@@ -19,6 +19,8 @@ MOST_OF_A_PEAK = 0.78
 LEAST_LEFT = 0.1
 # Rows of a large group from which the axis of its cut is found.
 ROWS_FOR_AXIS = 10_000
+# Places of rows along cuts that are held at a time.
+PROJECTED_FLOATS = 1 << 20
 Safe = Callable[[IntArray, IntArray], BoolArray]
 
 
@@ -28,6 +30,33 @@ class Cut(NamedTuple):
     gain: float
     rows: IntArray
     at: int
+    axis: FloatArray  # (n_features,)
+    offset: float  # a row is of the second side where it lies farther along the axis
+
+
+class CutTree(NamedTuple):
+    """The cuts that made groups of some rows, for rows that were not among them."""
+
+    axes: FloatArray  # (n_cuts, n_features)
+    offsets: FloatArray  # (n_cuts,)
+    sides: IntArray  # (n_cuts, 2) the next cut on either side, or -1 - the number of the group
+    n_groups: int
+
+    def assign(self, X: FloatArray) -> IntArray:
+        """The group of every row of X (n, n_features)."""
+        groups = np.zeros(len(X), dtype=np.int64)
+        if self.n_groups == 1:
+            return groups
+        step = max(PROJECTED_FLOATS // len(self.axes), 1)
+        for start in range(0, len(X), step):
+            is_beyond = X[start : start + step] @ self.axes.T > self.offsets
+            at = np.zeros(len(is_beyond), dtype=np.int64)
+            rows = np.arange(len(at))
+            while len(rows):
+                at[rows] = self.sides[at[rows], is_beyond[rows, at[rows]].astype(np.int64)]
+                rows = rows[at[rows] >= 0]
+            groups[start : start + step] = -1 - at
+        return groups
 
 
 def groups_of(X: FloatArray, min_rows: int, most: int = MOST_GROUPS, *, is_safe: Safe | None = None) -> list[IntArray]:
@@ -35,22 +64,50 @@ def groups_of(X: FloatArray, min_rows: int, most: int = MOST_GROUPS, *, is_safe:
 
     With `is_safe`, rows are cut only where both sides are: it takes rows in their order and sizes of the first side.
     """
-    done: list[IntArray] = []
-    waiting: list[tuple[float, int, Cut]] = []
-    todo = [np.arange(len(X))]
+    return cut_apart(X, min_rows, most, is_safe)[0]
+
+
+def cut_tree(X: FloatArray, min_rows: int, most: int = MOST_GROUPS, *, is_safe: Safe | None = None) -> CutTree:
+    """The cuts of `groups_of`, which sort other rows into the same groups; these are numbered as there."""
+    groups, cuts, sides = cut_apart(X, min_rows, most, is_safe)
+    return CutTree(
+        axes=np.array([cut.axis for cut in cuts]).reshape(len(cuts), X.shape[1]),
+        offsets=np.array([cut.offset for cut in cuts]),
+        sides=np.array(sides, dtype=np.int64).reshape(len(cuts), 2),
+        n_groups=len(groups),
+    )
+
+
+def cut_apart(
+    X: FloatArray, min_rows: int, most: int, is_safe: Safe | None
+) -> tuple[list[IntArray], list[Cut], list[list[int]]]:
+    """The groups, the cuts that were made, and what is on either side of each, as in `CutTree`."""
+    cuts: list[Cut] = []
+    sides: list[list[int]] = []
+    done: list[tuple[IntArray, tuple[int, int]]] = []  # a group and the side of the cut that it is
+    waiting: list[tuple[float, int, Cut, tuple[int, int]]] = []
+    todo = [(np.arange(len(X)), (-1, 0))]
     while True:
-        for group in todo:
+        for group, side in todo:
             cut = best_cut(X, group, min_rows, is_safe)
             if cut is None:
-                done.append(group)
+                done.append((group, side))
             else:
-                heapq.heappush(waiting, (-cut.gain, int(group.min()), cut))
+                heapq.heappush(waiting, (-cut.gain, int(group.min()), cut, side))
         if not waiting or len(waiting) + len(done) >= most:
             break
-        cut = heapq.heappop(waiting)[2]
-        todo = [cut.rows[: cut.at], cut.rows[cut.at :]]
-    found = [*done, *(cut.rows for *_, cut in waiting)]
-    return sorted(map(np.sort, found), key=lambda group: int(group[0]))
+        *_, cut, (parent, at) = heapq.heappop(waiting)
+        if parent >= 0:
+            sides[parent][at] = len(cuts)
+        todo = [(cut.rows[: cut.at], (len(cuts), 0)), (cut.rows[cut.at :], (len(cuts), 1))]
+        cuts.append(cut)
+        sides.append([0, 0])
+    found = [*done, *((cut.rows, side) for *_, cut, side in waiting)]
+    ordered = sorted(((np.sort(group), side) for group, side in found), key=lambda each: int(each[0][0]))
+    for number, (_, (parent, at)) in enumerate(ordered):
+        if parent >= 0:
+            sides[parent][at] = -1 - number
+    return [group for group, _ in ordered], cuts, sides
 
 
 def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None = None) -> Cut | None:
@@ -62,8 +119,9 @@ def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None
     n = len(group)
     if n < 2 * min_rows:
         return None
-    centered = X[group] - X[group].mean(axis=0)
-    along = centered @ cutting_axis(X[group[:: max(n // ROWS_FOR_AXIS, 1)]], min_rows)
+    mean = X[group].mean(axis=0)
+    axis = cutting_axis(X[group[:: max(n // ROWS_FOR_AXIS, 1)]], min_rows)
+    along = (X[group] - mean) @ axis
     order = np.argsort(along, kind="stable")
     sizes = np.arange(min_rows, n - min_rows + 1)
     gains = gains_of(along[order], sizes)
@@ -74,7 +132,9 @@ def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None
         best = int(gains.argmax())
     if not gains[best] > 0:
         return None
-    return Cut(float(gains[best]), ordered, int(sizes[best]))
+    at = int(sizes[best])
+    between = float(along[order[at - 1]] + along[order[at]]) / 2
+    return Cut(float(gains[best]), ordered, at, axis, between + float(mean @ axis))
 
 
 def cutting_axis(X: FloatArray, min_rows: int) -> FloatArray:

@@ -71,6 +71,12 @@ class Gaussians:
             found[:, at] = np.vecdot(gaps, gaps)
         return found
 
+    def column_deviations(self) -> FloatArray:
+        """Standard deviation (k, d) of every cluster in every column, as far as the axes tell it."""
+        along = np.einsum("kqr,rd->kqd", self.covariances, self.axes)
+        variances: FloatArray = np.einsum("qd,kqd->kd", self.axes, along)
+        return np.sqrt(np.maximum(variances, 0.0))
+
     def own_squared_distances(self, X: FloatArray, labels: IntArray) -> FloatArray:
         """Squared Mahalanobis distance (n,) of every row to the center of its own cluster."""
         maps, shifts, _ = self.whitening()

@@ -9,6 +9,7 @@ the rows are.
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
@@ -25,9 +26,12 @@ from koncord.aggregate.base import (
     PrivateStep,
     Replies,
     Server,
+    StreamedLocal,
+    StreamedStep,
 )
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import commoncells
+from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
 from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
 from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, private_cells
 from koncord.aggregate.consensus.confidence import confidence_of
@@ -38,6 +42,7 @@ from koncord.aggregate.consensus.microclusters import (
     stacked,
 )
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
+from koncord.aggregate.consensus.streaming import streamed_report, streamed_sums
 from koncord.aggregate.consensus.support import (
     SUPPORT_REACH,
     credible,
@@ -46,7 +51,7 @@ from koncord.aggregate.consensus.support import (
     without_excess,
 )
 from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
-from koncord.aggregate.diagnostics import Diagnostics, KCandidate, KChoice, StopReason
+from koncord.aggregate.diagnostics import Calibration, Diagnostics, KCandidate, KChoice, StopReason
 from koncord.aggregate.private import PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
@@ -64,6 +69,7 @@ FEW_MICRO_CLUSTERS = 3
 SINGLE_PEAK = 1.75
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
+NOTHING_TO_HARMONIZE = "Nothing was harmonized: no offsets between the sites are credible."
 # Name that the cells common to all sites with a privacy budget are reported under; no site has it.
 COMMON = ""
 
@@ -120,6 +126,21 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
     counts = np.where(counts >= least, counts, 0)
     sums = sums_by_label(groups.X, groups.labels, k)
     return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
+
+
+# --- steps of a client whose table is read batch by batch ---
+
+
+def report_all_rows(local: StreamedLocal, state: None, down: Report) -> tuple[None, MicroClusters]:
+    """Micro-clusters of all rows, cut from a sample of them."""
+    return None, streamed_report(local, max(down.min_report, local.min_report))
+
+
+def refine_all_rows(local: StreamedLocal, state: None, down: Refine) -> tuple[None, Sums]:
+    """Sums of all rows by nearest center."""
+    least = max(down.min_report, local.min_report)
+    counts, sums = streamed_sums(local, lambda Z: nearest(Z, down.centers), len(down.centers), least)
+    return None, Sums(counts=counts, sums=sums)
 
 
 # --- steps of a client with a privacy budget ---
@@ -248,6 +269,9 @@ class Consensus(Aggregator):
         or more, a single malicious site can do less harm: micro-clusters of clusters with fewer sites are set aside and
         K is chosen again, no site counts for more rows than so many sites have, and implausible sums are left out.
         Clusters that a single honest site holds are lost too.
+    harmonize : bool, default False
+        Take out offsets between the sites, as of instruments with another zero, where they are credible (see
+        `koncord.aggregate.consensus.calibration`); without it, they are only reported. Needs `n_rounds` 0.
 
     Examples
     --------
@@ -267,6 +291,7 @@ class Consensus(Aggregator):
         Refine: private_refine,
         CommonCells: private_cells,
     }
+    streamed_steps: ClassVar[Mapping[type[Any], StreamedStep]] = {Report: report_all_rows, Refine: refine_all_rows}
     sums_over_cells: ClassVar[bool] = True
 
     def __init__(
@@ -278,6 +303,7 @@ class Consensus(Aggregator):
         slack: float = 0.02,
         tol: float = 0.01,
         min_support: int | None = None,
+        harmonize: bool = False,
     ) -> None:
         self.min_report = min_report
         self.n_rounds = n_rounds
@@ -285,6 +311,7 @@ class Consensus(Aggregator):
         self.slack = slack
         self.tol = tol
         self.min_support = min_support
+        self.harmonize = harmonize
 
     def server(self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator) -> Server:
         self._check()
@@ -294,6 +321,11 @@ class Consensus(Aggregator):
         self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
     ) -> Server:
         self._check()
+        if self.harmonize:
+            raise ValueError(
+                "'harmonize' of Consensus must be False with a privacy budget: such a site sends no micro-clusters of "
+                "its own to find an offset from."
+            )
         return self._serve_private(clients, n_features, rng, described)
 
     def _check(self) -> None:
@@ -303,6 +335,11 @@ class Consensus(Aggregator):
         check_number("slack", self.slack, owner=self, least=0)
         check_number("tol", self.tol, owner=self, least=0)
         check_count("min_support", self.support, owner=self)
+        if self.harmonize and self.n_rounds:
+            raise ValueError(
+                f"'n_rounds' of Consensus must be 0 with 'harmonize'; got {self.n_rounds}. Without rounds, Gaussian "
+                "clusters are fitted to the micro-clusters."
+            )
 
     @property
     def micro_rows(self) -> int:
@@ -345,6 +382,11 @@ class Consensus(Aggregator):
                 f"No client sent a micro-cluster: each has fewer than {self.micro_rows} rows, or than its floor. "
                 f"{LOWER_FLOOR} 'min_report' of Consensus (--micro-cluster-rows) must be as small."
             )
+        aside = rng.spawn(1)[0]  # what is asked besides must not change the answer
+        offsets = find_offsets(reports, aside)
+        is_credible = offsets is not None and offsets.is_credible
+        if self.harmonize and offsets is not None and is_credible:
+            reports = aligned(reports, offsets.by_client)
         agreed = self._agreed(reports, n_features, rng)
         stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
@@ -361,7 +403,17 @@ class Consensus(Aggregator):
             rng,
             slack=self.slack,
         )
-        return self._outcome(found, agreed, reports, confidence)
+        outcome = self._outcome(found, agreed, reports, confidence)
+        if offsets is None or not is_credible:
+            return with_note(outcome, NOTHING_TO_HARMONIZE) if self.harmonize else outcome
+        if self.harmonize:
+            return with_calibration(outcome, offsets, len(found.centers), is_applied=True)
+        as_aligned = aligned(reports, offsets.by_client)
+        other = self._agreed(as_aligned, n_features, aside)
+        groups = other.by_client(other.choice.labels, partial(nearest, means=other.centers()), as_aligned)
+        effects = site_effects(outcome.groups, groups, outcome.rows)
+        n_clusters = other.choice.chosen.n_clusters
+        return with_calibration(outcome, offsets, n_clusters, is_applied=False, effects=effects)
 
     def _serve_private(
         self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
@@ -534,6 +586,29 @@ def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random
         shifts=(),
         stopped="one round",
         n_dropped=0,
+    )
+
+
+def with_note(outcome: Outcome, note: str) -> Outcome:
+    return replace(outcome, diagnostics=replace(outcome.diagnostics, notes=(*outcome.diagnostics.notes, note)))
+
+
+def with_calibration(
+    outcome: Outcome, offsets: Offsets, n_clusters: int, *, is_applied: bool, effects: tuple[int, ...] = ()
+) -> Outcome:
+    """The outcome with what is known of the offsets between its clients."""
+    calibration = Calibration(
+        offsets={client: tuple(each.tolist()) for client, each in offsets.by_client.items()},
+        before=offsets.prediction.before,
+        after=offsets.prediction.after,
+        is_applied=is_applied,
+        n_clusters=n_clusters,
+        site_effects=effects,
+    )
+    return replace(
+        outcome,
+        offsets=offsets.by_client if is_applied else {},
+        diagnostics=replace(outcome.diagnostics, calibration=calibration),
     )
 
 

@@ -68,15 +68,21 @@ CERTAIN, WEIGHING = 0.8, 0.6
 # With so many times the clusters, certain clusters are parts of others that are certain, too, and as separated as any,
 # where a mixture of these is likelier.
 MUCH_FINER = 1.6
+# So many times as far apart, certain clusters are taken before more of them that are neither as separated nor as
+# compact: the others are micro-clusters between two clusters, of rows of both.
+MUCH_FARTHER = 1.8
+# d' of clusters in a single column from which on the column weighs by them, the share of its variance that is left
+# inside them, and the most clusters that it may have.
+CLEAR, MOST_INSIDE, MOST_IN_A_COLUMN = 2.0, 0.1, 6
+# Uncertain clusters are pieces of clear ones where there are so many times as many.
+PIECES = 2
 # A clustering of less separation than this below another one is as separated.
 AS_SEPARATED = 0.05
 # Pieces a cluster, on average, up to which certain clusters must be likelier cut than whole: where a clustering is much
 # finer, the certain ones are groups of clusters.
 MOST_PIECES = 2.5
-# Depth of a valley in the density that must be there where the null model alone would say one cluster.
+# Depth of a valley in the density that is more than the unevenness of a density of micro-clusters.
 LEAST_VALLEY = 0.3
-# Depth of a valley that is more than the unevenness of a density of micro-clusters.
-ANY_VALLEY = 0.15
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
 STABILITY_DRAWS = 10
@@ -163,7 +169,19 @@ class Look:
         Pieces of a tail have none, however far apart they are: the density only falls.
         """
         valleys = self.shapes.valleys(self.labels_of(candidate))
-        return bool(valleys.size) and float(valleys.min(axis=1).max()) >= ANY_VALLEY
+        return bool(valleys.size) and float(valleys.min(axis=1).max()) >= LEAST_VALLEY
+
+    def has_valley(self, *candidates: Candidate) -> bool:
+        """Whether one of the candidates has two clusters with a deep valley of the density between them."""
+        return any(self.shapes.deepest_valley(self.labels_of(each)) >= LEAST_VALLEY for each in candidates)
+
+    def exceeds_null(self, candidate: Candidate) -> bool:
+        """Whether the candidate is more compact than by chance, and much more separated.
+
+        This says less than a test of all candidates, and enough of one whose clusters stand apart as well.
+        """
+        is_separated = candidate.separation > TIMES_CHANCE * self.null.separation_by_chance
+        return candidate.gap > self.null.gap_by_chance and is_separated
 
     def is_likelier(self, one: Candidate, other: Candidate) -> bool:
         """Whether a mixture of Gaussians from the clusters of one is better than that from the other, by BIC."""
@@ -193,6 +211,14 @@ def choose(
         scales = column_scales(micro, first.labels_of(standing)[first.belongs])
         look = look_at(micro, rows, rng, scales, null_of, max_clusters=max_clusters)
     chosen = best_of(look, look.candidates, is_structured, slack)
+    by_column = clear_scales(micro, rng) if chosen.certainty < WEIGHING else None
+    if by_column is not None:
+        weighed = look_at(micro, rows, rng, by_column, null_of, max_clusters=max_clusters)
+        clear = most_apart(
+            each for each in weighed.candidates if each.certainty >= CERTAIN and each.least_apart >= CLEAR
+        )
+        if clear is not None and not clear.n_clusters <= chosen.n_clusters < PIECES * clear.n_clusters:
+            look, chosen = weighed, clear
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
     runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
     if runner_up is ONE_CLUSTER and chosen is ONE_CLUSTER:
@@ -287,8 +313,10 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
         return found or ONE_CLUSTER
     is_certain = standing.certainty >= CERTAIN
     if found is None:
-        has_valley = look.shapes.deepest_valley(look.labels_of(standing)) >= LEAST_VALLEY
-        return standing if is_certain and has_valley else ONE_CLUSTER
+        certain = most_apart(each for each in candidates if each.certainty >= CERTAIN)
+        if certain is None or not (look.has_valley(standing, certain) or look.exceeds_null(certain)):
+            return ONE_CLUSTER
+        return standing if standing.certainty >= WEIGHING and standing.least_apart > APART else certain
     if found.n_clusters <= standing.n_clusters:
         # Fewer clusters may stand apart for certain: among clusterings as separated as any, and no coarser than the
         # second answer.
@@ -296,6 +324,8 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
         finer = [each for each in candidates if each.n_clusters >= found.n_clusters and each.separation >= least]
         certain = most_apart(each for each in finer if each.certainty >= CERTAIN)
         if is_certain:
+            if dominates(found, standing):
+                return found
             is_much_coarser = certain is not None and standing.n_clusters >= MUCH_FINER * certain.n_clusters
             return certain if certain and is_much_coarser and look.is_likelier(certain, standing) else standing
         if certain is not None and len(look.micro.axes) > 0:
@@ -306,6 +336,38 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     # Clusters that are certain are cut into a few pieces only where a mixture gains by it as well.
     is_cut = is_certain and found.n_clusters <= MOST_PIECES * standing.n_clusters
     return found if is_as_good and (not is_cut or look.is_likelier(found, standing)) else standing
+
+
+def dominates(one: Candidate, other: Candidate) -> bool:
+    """Whether the clusters of one are certain, as separated and compact as the others, and much farther apart."""
+    is_as_good = one.separation >= other.separation and one.gap >= other.gap
+    return one.certainty >= CERTAIN and is_as_good and one.least_apart >= MUCH_FARTHER * other.least_apart
+
+
+def clear_scales(micro: MicroClusters, rng: np.random.Generator) -> FloatArray | None:
+    """What to multiply each column by if some have clear clusters of their own: more for these; None if none has.
+
+    Many micro-clusters are cut along a wide column, so what is between them does not show that it holds no clusters.
+    """
+    scales = np.ones(micro.means.shape[1])
+    variances = micro.spread / max(int(micro.counts.sum()), 1)
+    for at, variance in enumerate(variances.tolist()):
+        column = MicroClusters(
+            counts=micro.counts,
+            means=micro.means[:, [at]],
+            scatters=micro.counts * variance,
+            spread=micro.spread[[at]],
+            axes=np.sqrt(micro.spread[[at]])[None],
+        )
+        coarse, _ = put_together(column, rng)
+        shapes = Shapes(coarse, coarse.covariance_inside())
+        found = labelings(coarse, range(2, MOST_IN_A_COLUMN + 1), [WARD])
+        clear = [labels for labels in found.values() if shapes.apart(labels).min() >= CLEAR]
+        if clear:
+            finest = max(clear, key=lambda labels: int(labels.max()))
+            scale = float(column_scales(coarse, finest)[0])
+            scales[at] = scale if scale**2 * (MOST_INSIDE + LEAST_INSIDE) > 1 else 1.0
+    return scales if (scales != 1).any() else None
 
 
 def column_scales(micro: MicroClusters, labels: IntArray) -> FloatArray:

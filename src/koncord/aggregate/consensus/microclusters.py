@@ -97,7 +97,12 @@ def nothing(n_features: int) -> MicroClusters:
 
 def axes_of(inside: FloatArray) -> FloatArray:
     """Leading principal axes of centered rows (n, d), each as long as the root of the squares summed along it."""
-    values, vectors = np.linalg.eigh(inside.T @ inside)
+    return axes_of_products(inside.T @ inside)
+
+
+def axes_of_products(products: FloatArray) -> FloatArray:
+    """The same from the sums of products (d, d) of the columns of centered rows."""
+    values, vectors = np.linalg.eigh(products)
     axes: FloatArray = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1][:N_AXES]
     return axes
 

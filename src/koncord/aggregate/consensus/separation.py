@@ -97,11 +97,9 @@ class Shapes:
         widths = widths * (1 + WIDER * min(1.0, FEW_MICRO_CLUSTERS / len(own))) + LEAST_WIDTH**2
         bumps = np.exp(-0.5 * (GRID - at[:, None]) ** 2 / widths[:, None])
         density = (self.counts[own] / np.sqrt(widths)) @ bumps
-        middle = len(GRID) // 2
-        left, right = int(density[: middle + 1].argmax()), middle + int(density[middle:].argmax())
-        if right <= left:
-            return 0.0
-        return float(1 - density[left : right + 1].min() / min(density[left], density[right]))
+        # The lower of the highest points on either side: a small cluster need not rise above the middle of the line.
+        lower_peak = np.minimum(np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1])
+        return float((1 - density / lower_peak).max())
 
 
 def ridged(covariance: FloatArray, of_all: float) -> FloatArray:

@@ -1,0 +1,99 @@
+"""The split test in C against the same in NumPy: the same trees, the same labels."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koncord.estimate.asm import ASM
+from koncord.kernels import centered, compiled, splitting
+from koncord.kernels.centered import CenteredRows, Node
+from koncord.kernels.compiled import CompiledRows
+from koncord.kernels.splitting import SplitForest
+from koncord.types import FloatArray
+
+pytestmark = pytest.mark.skipif(compiled._splitting is None, reason="koncord was built without a compiler")
+BOTH = (CenteredRows, CompiledRows)
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    before = splitting.ROWS
+    yield
+    splitting.ROWS = before
+
+
+def clusters(n: int, d: int, seed: int) -> FloatArray:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) * rng.uniform(0.3, 2, (n, 1)) + 5 * rng.normal(size=(6, d))[rng.integers(0, 6, n)]
+
+
+def leaves(X: FloatArray, *, is_spherical: bool, min_mass: float = 10) -> list[list[Node]]:
+    forest = SplitForest(X, split_factors=[0.5, 1.0], is_spherical=is_spherical, n_em_iter=15)
+    return forest.cut(min_mass, 40)
+
+
+@given(n=st.integers(2, 700), d=st.integers(1, 30), seed=st.integers(0, 10_000), is_spherical=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_both_find_the_same_components(n: int, d: int, seed: int, is_spherical: bool) -> None:
+    X = clusters(n, d, seed)
+    found = []
+    for splitting.ROWS in BOTH:
+        found.append(leaves(X, is_spherical=is_spherical))
+    for ours, theirs in zip(*found, strict=True):
+        assert [node.rows.tolist() for node in ours] == [node.rows.tolist() for node in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one.fitted_mean, other.fitted_mean, rtol=1e-8, atol=1e-8)
+            np.testing.assert_allclose(one.scatter, other.scatter, rtol=1e-8, atol=1e-8)
+
+
+def test_a_node_that_is_read_in_pieces_is_the_node_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = clusters(3000, 5, 1)
+    kept = leaves(X, is_spherical=True)
+    monkeypatch.setattr(centered, "KEPT_FLOATS", 100)
+    monkeypatch.setattr(splitting, "BLOCK_FLOATS", 1400)
+    pieces = leaves(X, is_spherical=True)
+    for ours, theirs in zip(kept, pieces, strict=True):
+        assert [node.rows.tolist() for node in ours] == [node.rows.tolist() for node in theirs]
+
+
+@pytest.mark.parametrize("far", [0.0, 1e8])
+def test_far_rows_and_far_origins_do_not_overflow(far: float) -> None:
+    X = np.concatenate([clusters(200, 3, 2), [[1e12, 0, 0], [-1e12, 1, 1]]]) + far
+    found = []
+    for splitting.ROWS in BOTH:
+        found.append(leaves(X, is_spherical=True, min_mass=1)[1])
+    assert [node.rows.tolist() for node in found[0]] == [node.rows.tolist() for node in found[1]]
+    assert all(np.isfinite(node.fitted_mean).all() for node in found[1])
+
+
+def test_asm_has_the_same_labels() -> None:
+    X = clusters(490, 10, 3)
+    labels = []
+    for splitting.ROWS in BOTH:
+        labels.append(ASM(random_state=0).fit(X).labels_)
+    assert np.array_equal(*labels)
+
+
+def test_a_table_in_another_order_of_memory_is_the_same_table() -> None:
+    X = clusters(300, 4, 4)
+    one, other = leaves(X, is_spherical=True)[1], leaves(np.asfortranarray(X), is_spherical=True)[1]
+    assert [node.rows.tolist() for node in one] == [node.rows.tolist() for node in other]
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    X, rows, mean = np.zeros((5, 2)), np.array([0, 4]), np.zeros(2)
+    z, squares = np.empty(16), np.empty(8)
+    with pytest.raises(IndexError, match="has 5 where X has 5 rows"):
+        compiled._splitting.gather(X, np.array([0, 5]), mean, z, squares)
+    with pytest.raises(ValueError, match="'z' must have 16"):
+        compiled._splitting.gather(X, rows, mean, z[:15], squares)
+    nodes = np.array([2])
+    with pytest.raises(ValueError, match="'share' must have 8"):
+        compiled._splitting.em(z, squares, nodes, np.zeros(4), np.ones(1), np.ones(1), 1, np.empty(7), np.empty(4))
+    with pytest.raises(ValueError, match="positive"):
+        compiled._splitting.em(
+            z, squares, np.array([-2]), np.zeros(4), np.ones(1), np.ones(1), 1, np.empty(8), np.empty(4)
+        )
