@@ -1,14 +1,16 @@
 """Tables as they are, with and without the preparation: plants with known faults, and sets of classes.
 
-    .venv/bin/python benchmarks/tables.py --out rows.jsonl [--seeds 0 1 2] [--parts shape units gaps absent real]
+    .venv/bin/python benchmarks/tables.py --out rows.jsonl [--seeds 0 1 2] [--parts shape units offsets never ...]
     .venv/bin/python benchmarks/tables.py --out docs/tables/rows.jsonl --show    # the tables of docs/tables.md
 
 The plant has five sites of about 2,000 rows, eight sensors and six states: normal operation, and five faults 4 to 7
 standard deviations off in one to three sensors, each at two or three sites, of 10 % or 3 % of a site's rows. Three
 sensors are log-normal ("logged": given as logarithms, "skewed": as measured); with wrong readings, 0.2 % of the rows
 have one value that is negated, or 10 or 50 times too large. Every fit is a line of the file: K and the ARI of all
-rows. `scaled` is mean and standard deviation alone; `prepared` is the default. Fits that are in the file are not made
-again.
+rows. `scaled` is mean and standard deviation alone; `prepared` is the default. With offsets, every sensor of every site
+is shifted by a normal number of so many standard deviations of the sensor in normal operation. `never` looks for
+offsets in dealings that have none: penguins by island, frogs by recording, and both regimes of the paper for all sets.
+Fits that are in the file are not made again.
 """
 
 import os
@@ -29,21 +31,44 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FederatedClustering, KnownCounts
+from koncord.aggregate.base import Outcome
+from koncord.aggregate.consensus import Report, choosing
+from koncord.aggregate.consensus.calibration import find_offsets
+from koncord.aggregate.consensus.microclusters import micro_clusters_of
+from koncord.aggregate.diagnostics import Diagnostics
 from koncord.data import partition
+from koncord.data.files import Table
+from koncord.data.penguins import ISLANDS, penguins
+from koncord.data.units import converted
+from koncord.prepare.columns import describe_columns
+from koncord.prepare.units import other_units
+from koncord.types import FloatArray, IntArray
 
 SENSORS = ("temperature", "pressure", "flow", "current", "speed", "vibration", "noise", "humidity")
 LEVELS = np.array([60.0, 5.0, 120.0, 20.0, 1500.0, 0.0, 0.0, 0.0])
 SPREADS = np.array([4.0, 0.3, 8.0, 1.5, 40.0, 0.5, 0.5, 0.5])
 LOGS = (5, 6, 7)
-REAL = ("dermatology", "digits", "drybean", "ecoli", "letter", "segment", "shuttle", "vowel", "wine")
+FILES = {
+    "waveform": ("waveform", "y"),
+    "abalone": ("abalone", "y"),
+    "frog species": ("frogs", "y_species"),
+    "frog genus": ("frogs", "y_genus"),
+    "mnist": ("mnist_vae10", "y"),
+    "emnist": ("emnist_vae16", "y"),
+}
+CLUSTERS = ("dermatology", "digits", "drybean", "ecoli", "letter", "segment", "shuttle", "vowel", "wine")
+REAL = (*CLUSTERS, "penguins", *FILES)
 WITH_GAPS = ("drybean", "segment", "wine")
+MOST_ROWS = 5000  # of a set
 PLAIN = {"log": False, "fence": False}
 Case = tuple[dict[str, Any], dict[str, Any]]  # tables and states by site
 
 
-def plant(seed: int, *, share: float, skewed: bool = False, wrong: bool = False, n: int = 2000) -> Case:
-    """Five sites of one plant."""
-    rng = np.random.default_rng([seed, 17])
+def plant(
+    seed: int, *, share: float, skewed: bool = False, wrong: bool = False, spoils: bool = True, n: int = 2000
+) -> Case:
+    """Five sites of one plant; without `spoils`, the readings as they were before some went wrong."""
+    n, rng = 2000, np.random.default_rng([seed, 17])
     shifts = np.zeros((6, len(SENSORS)))
     for fault in range(1, 6):
         touched = rng.choice(len(SENSORS), rng.integers(1, 4), replace=False)
@@ -59,7 +84,9 @@ def plant(seed: int, *, share: float, skewed: bool = False, wrong: bool = False,
             X[:, LOGS] = np.exp(1.6 * X[:, LOGS] + np.array([0.0, 1.0, 3.0]))
         if wrong:
             rows = rng.choice(len(X), max(int(0.002 * len(X)), 1), replace=False)
-            X[rows, rng.integers(0, len(SENSORS), len(rows))] *= rng.choice([-1, 10, 50], len(rows))
+            spoilt = X.copy()
+            spoilt[rows, rng.integers(0, len(SENSORS), len(rows))] *= rng.choice([-1, 10, 50], len(rows))
+            X = spoilt if spoils else X
         order = rng.permutation(len(y))
         tables[f"site-{at}"], states[f"site-{at}"] = X[order], y[order]
     return tables, states
@@ -102,11 +129,96 @@ def shape(seeds: Sequence[int]) -> Iterator[Asked]:
                     yield Question(part="shape", name=name, seed=seed, way="prepared"), make, {}
 
 
+def outliers(seeds: Sequence[int]) -> Iterator[Asked]:
+    """Wrong readings that are known: which of them are flagged, and what else is."""
+    for skewed in (False, True):
+        for share in (0.10, 0.03):
+            name = f"{'skewed' if skewed else 'logged'} {share:.0%} + wrong readings"
+            for seed in seeds:
+                make = partial(plant, seed, share=share, skewed=skewed, wrong=True)
+                yield Question(part="outliers", name=name, seed=seed, way=FLAGGED), make, {"right": make}
+
+
+def flagged(case: Case, right: Callable[..., Case]) -> dict[str, Any]:
+    """How many wrong readings there are, how many of them are outliers, and how many other rows are."""
+    as_they_were = right(spoils=False)[0]
+    fitted = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(case[0])
+    is_wrong = np.concatenate([(as_they_were[site] != X).any(axis=1) for site, X in case[0].items()])
+    is_flagged = np.concatenate(fitted.outliers_)
+    counts = fitted.record_.outliers
+    return {
+        "k": fitted.n_clusters_,
+        "wrong": int(is_wrong.sum()),
+        "found": int((is_wrong & is_flagged).sum()),
+        "false": int((~is_wrong & is_flagged).sum()),
+        "crowded": [] if counts is None else [asdict(each) for each in counts.crowded],
+    }
+
+
+def weights(seeds: Sequence[int]) -> Iterator[Asked]:
+    """Columns weighed by the choice of K, before it, by both, or not at all."""
+    sources: dict[str, Callable[[int], Case]] = {name: partial(dealt, name) for name in REAL}
+    noisy: dict[str, Callable[[int], Case]] = {f"3 clusters + {n} noise": partial(with_noise, n) for n in (1, 5, 20)}
+    for name, source in {**noisy, **sources}.items():
+        for seed in seeds if name in noisy else seeds[:1]:
+            for way in WEIGHED:
+                make = partial(source, seed=seed)
+                yield Question(part="weights", name=name, seed=seed, way=way), make, {}
+
+
+def with_noise(n_noise: int, seed: int) -> Case:
+    """Three clusters 9 standard deviations apart in three columns, 480 rows at four sites, and columns of noise."""
+    rng = np.random.default_rng([seed, n_noise])
+    tables, states = {}, {}
+    for at in range(4):
+        y = np.repeat(np.arange(3), 40)
+        tables[f"s{at}"] = np.c_[9 * np.eye(3)[y] + rng.normal(size=(120, 3)), rng.normal(size=(120, n_noise))]
+        states[f"s{at}"] = y
+    return tables, states
+
+
+def weighed(case: Case, way: str) -> dict[str, Any]:
+    """K and ARI with columns weighed in this way."""
+    tables, states = case
+    own = choosing.column_scales
+    try:
+        if way in ("not", "before"):
+            choosing.column_scales = lambda micro, labels: np.ones(micro.means.shape[1])
+        if way in ("before", "both"):
+            tables = before(tables)
+            return found((tables, states), standardize=False)
+        return found((tables, states))
+    finally:
+        choosing.column_scales = own
+
+
+def before(tables: dict[str, Any]) -> dict[str, Any]:
+    """Prepared rows times the root of the share of a column's variance between micro-clusters, the largest being 1."""
+    fitted = FederatedClustering(KnownCounts(1), Looking(), local_counts=False, random_state=0).fit(tables)
+    plan, columns = fitted.model_.plan, [f"x{at}" for at in range(next(iter(tables.values())).shape[1])]
+    rows = {site: plan.apply(X, columns) for site, X in tables.items()}
+    sums = [micro_clusters_of(Z, 20) for Z in rows.values()]
+    inside = sum(each.spread for each in sums) / sum(each.counts.sum() for each in sums)
+    share = np.maximum(1 - inside / np.concatenate(list(rows.values())).var(axis=0).clip(1e-12), 0.0)
+    factors = np.maximum(np.sqrt(share / share.max()), 0.05)
+    return {site: Z * factors for site, Z in rows.items()}
+
+
 def real(seeds: Sequence[int]) -> Iterator[Asked]:
-    for name in REAL:
-        for seed in seeds:
+    for seed in seeds:
+        for name in REAL:
             yield Question(part="real", name=name, seed=seed, way="scaled"), partial(dealt, name, seed), PLAIN
             yield Question(part="real", name=name, seed=seed, way="prepared"), partial(dealt, name, seed), {}
+
+
+def offsets(seeds: Sequence[int]) -> Iterator[Asked]:
+    for seed in seeds:
+        for share in (0.10, 0.03):
+            for size in (0.5, 1.0, 2.0):
+                make = partial(shifted, partial(plant, seed, share=share), size, seed)
+                name = f"plant {share:.0%}, {size:g} sd"
+                yield Question(part="offsets", name=name, seed=seed, way="as they are"), make, {}
+                yield Question(part="offsets", name=name, seed=seed, way="harmonized"), make, {"harmonize": True}
 
 
 def gaps(seeds: Sequence[int]) -> Iterator[Asked]:
@@ -115,23 +227,22 @@ def gaps(seeds: Sequence[int]) -> Iterator[Asked]:
         "plant 3%": partial(plant, share=0.03),
         **{name: partial(dealt, name) for name in WITH_GAPS},
     }
-    for name, source in sources.items():
-        for seed in seeds:
-            yield Question(part="gaps", name=f"{name}, complete", seed=seed, way="complete"), partial(source, seed), {}
+    for seed in seeds:
+        for name, source in sources.items():
+            yield Question(part="gaps", name=name, seed=seed, way="complete"), partial(source, seed), {}
             for share in (0.10, 0.20):
                 make = partial(with_gaps, partial(source, seed), share, seed)
-                for how in ("neighbors", "gaussian", "mean"):
-                    asked = Question(part="gaps", name=f"{name}, {share:.0%} missing", seed=seed, way=how)
-                    yield asked, make, {"missing": how}
+                yield Question(part="gaps", name=name, seed=seed, way=f"{share:.0%} missing"), make, {}
 
 
 def absent(seeds: Sequence[int]) -> Iterator[Asked]:
     """One sensor is absent at one of five sites, and left out everywhere."""
     for share in (0.10, 0.03):
         for seed in seeds:
-            make = partial(without_a_column, partial(plant, seed, share=share))
-            asked = Question(part="absent", name=f"plant {share:.0%}", seed=seed, way="common columns")
-            yield asked, make, {"common_columns": True}
+            whole = partial(plant, seed, share=share)
+            name = f"plant {share:.0%}"
+            asked = Question(part="absent", name=name, seed=seed, way="one absent at a site")
+            yield asked, partial(without_a_column, whole), {"common_columns": True}
 
 
 def units(seeds: Sequence[int]) -> Iterator[Asked]:
@@ -140,7 +251,9 @@ def units(seeds: Sequence[int]) -> Iterator[Asked]:
             right = partial(plant, seed, share=share)
             name = f"plant {share:.0%}"
             yield Question(part="units", name=name, seed=seed, way="all in C"), right, {}
-            yield Question(part="units", name=name, seed=seed, way="one in F"), partial(in_fahrenheit, right), {}
+            wrong = partial(in_fahrenheit, right)
+            yield Question(part="units", name=name, seed=seed, way="one in F"), wrong, {}
+            yield Question(part="units", name=name, seed=seed, way="one in F, converted"), partial(as_named, wrong), {}
 
 
 def in_fahrenheit(source: Callable[[], Case]) -> Case:
@@ -148,6 +261,23 @@ def in_fahrenheit(source: Callable[[], Case]) -> Case:
     X = tables["site-1"].copy()
     X[:, 0] = 1.8 * X[:, 0] + 32
     return {**tables, "site-1": X}, states
+
+
+def as_named(source: Callable[[], Case]) -> Case:
+    """The tables with the conversions that the sketches of the sites name."""
+    tables, states = source()
+    sent = {site: describe_columns(X, SENSORS, {}, 20) for site, X in tables.items()}
+    named = {site: Table(name=site, X=X, columns=SENSORS) for site, X in tables.items()}
+    for found in other_units(sent, SENSORS):
+        if found.conversion is not None:
+            named[found.site] = converted(named[found.site], {found.column: found.conversion})
+    return {site: table.X for site, table in named.items()}, states
+
+
+def shifted(source: Callable[[], Case], size: float, seed: int) -> Case:
+    tables, states = source()
+    rng = np.random.default_rng([seed, 5])
+    return {site: X + SPREADS * rng.normal(0, size, len(SENSORS)) for site, X in tables.items()}, states
 
 
 def without_a_column(source: Callable[[], Case]) -> Case:
@@ -160,17 +290,70 @@ def without_a_column(source: Callable[[], Case]) -> Case:
     return frames, states
 
 
-def dealt(name: str, seed: int) -> Case:
-    with np.load(Path(os.environ["KONCORD_DATA"]) / "clusters" / f"{name}.npz") as file:
-        X, y = file["X"].astype(float), np.unique(file["y"], return_inverse=True)[1]
-    rows = np.random.default_rng(0).permutation(len(y))[:8000]
-    X, y = X[rows], y[rows]
+def dealt(name: str, seed: int, regime: str = "A") -> Case:
+    """A set dealt to sites; in equal parts, where it has too few classes for the regimes."""
+    X, y = table_of(name)
     n_sites = 3 if len(X) < 1000 else 5 if len(X) < 3000 else 10
     try:
-        parts = partition(y, n_sites, "A", seed)
+        parts = partition(y, n_sites, regime, seed)
     except ValueError:
         parts = np.array_split(np.random.default_rng(seed).permutation(len(y)), n_sites)
     return {f"s{at}": X[part] for at, part in enumerate(parts)}, {f"s{at}": y[part] for at, part in enumerate(parts)}
+
+
+def table_of(name: str) -> tuple[FloatArray, IntArray]:
+    """Rows and classes of a set, of a large one some of them."""
+    if name == "penguins":
+        return penguins().X, penguins().species
+    file, column = FILES.get(name, (f"clusters/{name}", "y"))
+    with np.load(data_folder() / f"{file}.npz") as stored:
+        X, y = stored["X"].astype(float), np.unique(stored[column], return_inverse=True)[1]
+    rows = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
+    return X[rows], y[rows]
+
+
+def data_folder() -> Path:
+    return Path(os.environ["KONCORD_DATA"])
+
+
+def by_island() -> Case:
+    birds = penguins()
+    return {name: birds.X[birds.island == at] for at, name in enumerate(ISLANDS)}, {}
+
+
+def by_recording() -> Case:
+    with np.load(data_folder() / "frogs.npz") as frogs, np.load(data_folder() / "natural/frogs_recordings.npz") as own:
+        X, record = frogs["X"].astype(float), own["record"]
+    return {f"r{at}": X[record == at] for at in np.unique(record)}, {}
+
+
+def never(seeds: Sequence[int]) -> Iterator[Asked]:
+    """Dealings without an offset; they are only looked at, not fitted."""
+    yield Question(part="never", name="penguins by island", seed=0, way=LOOKED_AT), by_island, {}
+    yield Question(part="never", name="frogs by recording", seed=0, way=LOOKED_AT), by_recording, {}
+    made = sorted(path.stem for path in (data_folder() / "clusters").glob("*.npz"))
+    for name in dict.fromkeys([*REAL, *made]):
+        for regime in "AB":
+            for seed in seeds:
+                asked = Question(part="never", name=f"{name}, regime {regime}", seed=seed, way=LOOKED_AT)
+                yield asked, partial(dealt, name, seed, regime), {}
+
+
+class Looking(Consensus):
+    """Asks for micro-clusters, looks for offsets, and stops."""
+
+    def _serve(self, n_features: int, rng: np.random.Generator) -> Any:
+        reports = dict((yield Report(min_report=self.micro_rows)))
+        found = find_offsets(reports, rng.spawn(1)[0])
+        said = {} if found is None else {"credible": found.is_credible, **asdict(found.prediction)}
+        return Outcome(centers=np.zeros((1, n_features)), groups={}, diagnostics=Diagnostics(extra=said))
+
+
+def looked_at(case: Case) -> dict[str, Any]:
+    """Whether offsets are credible in tables, and what speaks for them."""
+    fitted = FederatedClustering(KnownCounts(1), Looking(), local_counts=False, random_state=0).fit(case[0])
+    said = fitted.model_.diagnostics.extra
+    return {"credible": False} | {name: round(each, 3) if type(each) is float else each for name, each in said.items()}
 
 
 def with_gaps(source: Callable[[], Case], share: float, seed: int) -> Case:
@@ -179,7 +362,19 @@ def with_gaps(source: Callable[[], Case], share: float, seed: int) -> Case:
     return {site: np.where(rng.random(X.shape) < share, np.nan, X) for site, X in case[0].items()}, case[1]
 
 
-PARTS = {"shape": shape, "units": units, "gaps": gaps, "absent": absent, "real": real}
+PARTS = {
+    "shape": shape,
+    "units": units,
+    "offsets": offsets,
+    "never": never,
+    "outliers": outliers,
+    "absent": absent,
+    "gaps": gaps,
+    "real": real,
+    "weights": weights,
+}
+LOOKED_AT, FLAGGED = "looked at", "flagged"
+WEIGHED = ("not", "by the choice", "before", "both")
 
 
 def run(path: Path, asked: Sequence[Asked]) -> None:
@@ -188,7 +383,15 @@ def run(path: Path, asked: Sequence[Asked]) -> None:
     with path.open("a", encoding="utf-8") as file:
         for question, make, options in asked:
             if question.key not in done:
-                print(json.dumps({**asdict(question), **found(make(), **options)}), file=file, flush=True)
+                print(json.dumps({**asdict(question), **answer(question, make(), options)}), file=file, flush=True)
+
+
+def answer(question: Question, case: Case, options: dict[str, Any]) -> dict[str, Any]:
+    if question.way == LOOKED_AT:
+        return looked_at(case)
+    if question.way in WEIGHED:
+        return weighed(case, question.way)
+    return flagged(case, **options) if question.way == FLAGGED else found(case, **options)
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -198,7 +401,13 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def show(rows: Sequence[dict[str, Any]]) -> str:
     """The rows as tables: K of every seed, and the mean ARI."""
     lines = []
-    for part in dict.fromkeys(row["part"] for row in rows):
+    for part in (part for part in PARTS if any(row["part"] == part for row in rows)):
+        if part == "never":
+            lines += ["", *show_never([row for row in rows if row["part"] == part])]
+            continue
+        if part == "outliers":
+            lines += ["", *show_outliers([row for row in rows if row["part"] == part])]
+            continue
         own = [row for row in rows if row["part"] == part]
         ways = list(dict.fromkeys(row["way"] for row in own))
         lines += ["", f"| {part} | {' | '.join(ways)} |", "|---|" + "---|" * len(ways)]
@@ -213,6 +422,29 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
             lines.append(f"| {name} | {' | '.join(cells)} |")
         lines.append(f"| mean | {' | '.join(f'{np.mean(each):.3f}' for each in means.values())} |")
     return "\n".join(lines[1:])
+
+
+def show_never(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """In how many dealings without an offset one is credible."""
+    lines = ["| never | dealings | with credible offsets |", "|---|---|---|"]
+    for what, own in (
+        ("penguins by island", [row for row in rows if "by island" in row["name"]]),
+        ("frogs by recording", [row for row in rows if "by recording" in row["name"]]),
+        ("regimes A and B", [row for row in rows if "regime" in row["name"]]),
+    ):
+        lines.append(f"| {what} | {len(own)} | {sum(row['credible'] for row in own)} |")
+    return lines
+
+
+def show_outliers(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Of how many wrong readings how many are flagged, and how many other rows are."""
+    lines = ["| outliers | K | wrong readings | found | other rows flagged |", "|---|---|---|---|---|"]
+    for name in dict.fromkeys(row["name"] for row in rows):
+        own = [row for row in rows if row["name"] == name]
+        wrong, right, false = (sum(row[each] for row in own) for each in ("wrong", "found", "false"))
+        ks = ",".join(str(row["k"]) for row in own)
+        lines.append(f"| {name} | {ks} | {wrong} | {right} ({right / wrong:.0%}) | {false} |")
+    return lines
 
 
 def main() -> None:

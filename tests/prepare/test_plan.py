@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from koncord.prepare.columns import describe_columns, level_counts, measure
-from koncord.prepare.plan import as_covariance, conditional_means, nearest_center_fill, neighbor_means
+from koncord.prepare.plan import as_covariance, conditional_means, likeliest_center_fill, neighbor_means
 from koncord.prepare.planning import draft_plan, final_plan, skewness
 from koncord.prepare.settings import Preparation
 
@@ -77,11 +77,12 @@ def test_wrong_readings_are_fenced_and_clusters_are_not():
     assert plan_of(tables, ("a", "b"), Preparation(fence=False)).scales[1] > 1e4
 
 
-def test_small_sites_hide_too_much_for_a_logarithm():
+def test_small_sites_hide_too_much_for_a_logarithm_and_for_a_fence():
     tables = [np.exp(normal(n=110, d=1, seed=at)) for at in range(3)]  # 20 of 110 values at each end
     plan = plan_of(tables, ("a",))
     assert not plan.is_logged.any()
-    assert plan.low is not None
+    assert plan.low is None
+    assert plan_of([np.exp(normal(n=400, d=1, seed=at)) for at in range(3)], ("a",)).low is not None
 
 
 def test_skewness_is_that_of_three_numbers():
@@ -142,7 +143,7 @@ def test_neighbors_are_those_of_a_plain_search():
 def test_a_row_of_one_cluster_is_filled_from_it_and_from_no_other():
     centers = np.array([[0.0, 0, 0], [9, 9, 9]])
     Z = np.array([[8.5, np.nan, 9.2], [np.nan, 0.3, np.nan], [1.0, 2, 3]])
-    assert nearest_center_fill(Z, centers).tolist() == [[8.5, 9, 9.2], [0, 0.3, 0], [1, 2, 3]]
+    assert likeliest_center_fill(Z, centers).tolist() == [[8.5, 9, 9.2], [0, 0.3, 0], [1, 2, 3]]
 
 
 def test_few_gaps_of_a_site_are_filled_by_the_mean():
@@ -200,3 +201,27 @@ def test_a_plan_goes_back_to_the_units_of_the_tables():
     plan = plan_of([X], ("a", "b"))
     assert plan.is_logged.tolist() == [True, False]
     np.testing.assert_allclose(plan.original(plan.apply(X, ("a", "b"))), X, rtol=1e-6)
+
+
+def test_a_gap_where_two_clusters_differ_alone_is_filled_from_the_larger_one():
+    centers = np.array([[0.0, 0.0], [0.0, 6.0]])
+    Z = np.array([[0.1, np.nan], [-0.2, np.nan], [0.0, 6.0]])
+    filled = likeliest_center_fill(Z, centers, np.ones((2, 2)), np.array([0.9, 0.1]))
+    assert filled[:, 1].tolist() == [0, 0, 6]
+    filled = likeliest_center_fill(Z, centers, np.ones((2, 2)), np.array([0.1, 0.9]))
+    assert filled[:, 1].tolist() == [6, 6, 6]
+
+
+def test_a_gap_is_filled_from_the_cluster_with_the_largest_product_of_weight_and_density():
+    rng = np.random.default_rng(0)
+    centers, spreads, weights = rng.normal(size=(4, 3)), rng.uniform(0.2, 2, (4, 3)), rng.dirichlet(np.ones(4))
+    Z = rng.normal(size=(50, 3))
+    Z[rng.random((50, 3)) < 0.4] = np.nan
+    filled = likeliest_center_fill(Z, centers, spreads, weights)
+    for row, done in zip(Z, filled, strict=True):
+        there = ~np.isnan(row)
+        densities = [
+            np.log(w) - (np.log(s[there]) + 0.5 * ((row - c)[there] / s[there]) ** 2).sum()
+            for c, s, w in zip(centers, spreads, weights, strict=True)
+        ]
+        np.testing.assert_allclose(done, np.where(there, row, centers[int(np.argmax(densities))]))

@@ -569,9 +569,7 @@ def test_the_weight_of_one_row_in_a_mean_of_fedgem_is_at_most_one_in_the_floor(n
 
 @pytest.mark.parametrize("name", SENDS_NO_ROWS)
 def test_a_floor_that_withholds_nothing_changes_nothing(name):
-    aggregator = (
-        Consensus(2) if name == "consensus" else clone(AGGREGATORS[name])
-    )  # it has micro-clusters of one row otherwise
+    aggregator = every_aggregator(K, micro_rows=2)[name]  # micro-clusters of one row would be withheld
     X = tables(n_each=60)
     plain, _ = heard_from(X, aggregator, 1)
     floored, _ = heard_from(X, aggregator, 2)

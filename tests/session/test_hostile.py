@@ -91,7 +91,7 @@ def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, **li
 
     thread = threading.Thread(target=relay, daemon=True)
     thread.start()
-    carrier = Relay(folder, folder)
+    carrier = Relay(folder, folder, lambda run: True, lambda run: None)
     carrier._connection = ours
 
     class Mortal(FlowerLink):

@@ -42,14 +42,14 @@ class Pumps:
     state: IntArray  # (n_rows,), position in STATES
 
 
-def pumps(n_rows: int = 2000, *, fault_rows: int = 40, seed: int = 0) -> dict[str, Pumps]:
+def pumps(n_rows: int = 2000, *, fault_rows: int = 60, seed: int = 0) -> dict[str, Pumps]:
     """Sensor readings of the pumps of four plants.
 
     Parameters
     ----------
     n_rows : int, default 2000
         Readings at each plant.
-    fault_rows : int, default 40
+    fault_rows : int, default 60
         Of these, readings during each fault that the plant has met.
     seed : int, default 0
         Of the draw.
@@ -63,7 +63,7 @@ def pumps(n_rows: int = 2000, *, fault_rows: int = 40, seed: int = 0) -> dict[st
     --------
     >>> east = pumps()["east"]
     >>> east.X.shape, np.bincount(east.state).tolist()
-    ((2000, 8), [1920, 40, 40])
+    ((2000, 8), [1880, 60, 60])
     """
     n_rows = check_count("n_rows", n_rows, owner="pumps")
     most = n_rows // max(map(len, MET.values()))

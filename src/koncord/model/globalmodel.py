@@ -3,19 +3,20 @@
 File format (version 3): a safetensors file. Its arrays are ``centers`` (k, d), ``weights`` (k,), ``means`` (d,) and
 ``scales`` (d,) to standardize a row with, ``holdings`` (sites, k) rows of each site in each cluster, and for each site,
 in the order of ``sites``, ``groups.N`` and ``components.N``: the cluster each of its local components went into, and
-their means; and ``excluded.N`` where some of these were set aside; and, where the shape of the clusters is known,
-``axes`` (q, d), ``covariances`` (k, q, q) along these axes and ``mixing`` (k,), the weights of the mixture; and, where
-more than a scale was agreed for the columns, ``plan.NAME`` of `koncord.prepare.plan.Plan`; and, where there are nested
-clusterings, ``tree.joins``, ``tree.apart``, ``tree.centers``, ``tree.weights``, ``tree.covariances`` and, for each
-site, ``tree.groups.N`` (`koncord.kernels.tree`). Its metadata is one entry ``koncord``: a JSON object with ``format``,
-``version``, ``columns``, ``sites``, ``local_counts``, ``seed``, ``settings``, ``diagnostics``, ``confidence``,
-``session``, ``versions`` and ``plan``. Files of versions 1 and 2 are read too (`koncord.model.oldfiles`).
+their means; and ``excluded.N`` where some of these were set aside, and ``offsets.N`` where sites were aligned; and,
+where the shape of the clusters is known, ``axes`` (q, d), ``covariances`` (k, q, q) along these axes and ``mixing``
+(k,), the weights of the mixture; and, where more than a scale was agreed for the columns, ``plan.NAME`` of
+`koncord.prepare.plan.Plan`; and, where there are nested clusterings, ``tree.joins``, ``tree.apart``, ``tree.centers``,
+``tree.weights``, ``tree.covariances`` and, for each site, ``tree.groups.N`` (`koncord.kernels.tree`).
+Its metadata is one entry ``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``,
+``local_counts``, ``seed``, ``settings``, ``diagnostics``, ``confidence``, ``session``, ``versions`` and ``plan``.
+Files of versions 1 and 2 are read too (`koncord.model.oldfiles`).
 Any safetensors reader opens it; nothing in it is executed.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -31,6 +32,7 @@ from koncord._records import from_json, json_values
 from koncord.aggregate.base import members_of
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
+from koncord.data.batches import BatchedTable, checked_batches
 from koncord.data.files import Table
 from koncord.data.frames import table_in_memory
 from koncord.errors import ModelFileError
@@ -39,7 +41,7 @@ from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.model.facts import SessionFacts
 from koncord.model.oldfiles import updated
-from koncord.model.outliers import OUTLIER, OUTLIER_QUANTILE
+from koncord.model.outliers import LEAST_SPREAD, OUTLIER, OUTLIER_QUANTILE
 from koncord.prepare.plan import Plan, plain_plan
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -75,6 +77,7 @@ class GlobalModel:
     excluded: Mapping[str, BoolArray] = field(default_factory=dict)  # mask of the components set aside, by site
     gaussians: Gaussians | None = None  # shape of the clusters around the same centers; None: a row goes to the nearest
     tree: ClusterTree | None = None  # clusterings with fewer and more clusters, where the aggregator has them
+    offsets: Mapping[str, FloatArray] = field(default_factory=dict)  # taken from the scaled rows of a site, by site
     confidence: Confidence | None = None  # how sure the clusters are, where the aggregator tells
     seed: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # estimator and aggregator as text
@@ -102,6 +105,9 @@ class GlobalModel:
                     f"'groups' of a GlobalModel must name clusters from 0 to {k - 1}; {site!r} has others. What is in "
                     "no cluster is marked in 'excluded'."
                 )
+        for site, offset in self.offsets.items():
+            if offset.shape != (d,):
+                raise ValueError(f"'offsets' of a GlobalModel must have shape {(d,)}; that of {site!r} has not.")
         for site, mask in self.excluded.items():
             if mask.dtype != np.bool_ or mask.shape != self.groups[site].shape:
                 raise ValueError(f"'excluded' of a GlobalModel must be a mask of the 'groups' of {site!r}.")
@@ -132,31 +138,55 @@ class GlobalModel:
             "set_aside": {site: int(mask.sum()) for site, mask in self.excluded.items()},
         }
 
-    def scaled(self, table: Any) -> FloatArray:
-        """Rows of a table on the scale of the centers."""
+    def scaled(self, table: Any, site: str | None = None) -> FloatArray:
+        """Rows of a table on the scale of the centers; of a site that was aligned, without its offset."""
         what = "'X' for this GlobalModel"
         found = table_in_memory(table, what=what, columns=self.plan.inputs, categories=self.plan.categories)
         if np.isnan(found.X).any() and self.plan.missing is None:
             raise ValueError(f"{what} must hold finite numbers only.")
-        return self.rows(found)
+        return self.rows(found, site)
 
-    def rows(self, table: Table) -> FloatArray:
-        """Rows of a table on the scale of the centers, each by itself: what fills its gaps is the model's."""
-        return self.plan.apply(table.X, table.columns, table.levels, centers=self.centers)
+    def rows(self, table: Table, site: str | None = None) -> FloatArray:
+        """Rows of a table on the scale of the centers, each by itself: what fills its gaps is the model's.
 
-    def predict(self, X: Any, *, outliers: bool = False, quantile: float = OUTLIER_QUANTILE) -> IntArray:
+        With a `site` that was aligned with the others, its offset is taken out; any other name changes nothing.
+        """
+        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))
+        shapes = self.gaussians
+        filled = self.plan.apply(
+            table.X,
+            table.columns,
+            table.levels,
+            centers=self.centers + offset,
+            deviations=None if shapes is None else shapes.column_deviations(),
+            weights=None if shapes is None else shapes.weights,
+        )
+        return filled - offset
+
+    def batches(self, table: BatchedTable, site: str | None = None) -> Iterator[FloatArray]:
+        """Rows of a table that is read batch by batch, on the scale of the centers: one pass."""
+        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))
+        for X in checked_batches(table, may_miss=self.plan.missing is not None):
+            yield self.plan.apply(X, table.columns, centers=self.centers + offset) - offset
+
+    def predict(
+        self, X: Any, *, site: str | None = None, outliers: bool = False, quantile: float = OUTLIER_QUANTILE
+    ) -> IntArray:
         """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known.
 
         Parameters
         ----------
         X : table (n, n_features)
             In the units of the sites' tables.
+        site : str or None, default None
+            The site that the rows are of: one that was aligned with the others (`harmonize`) has an offset, which is
+            taken out. None, and a site that did not take part, has none.
         outliers : bool, default False
             Give -1 to rows that lie outside of their cluster (see `outliers`); needs the shape of the clusters.
         quantile : float, default 0.999
             With `outliers`: the share of a cluster's rows that lie inside.
         """
-        Z = self.scaled(X)
+        Z = self.scaled(X, site)
         labels = self.assign(Z)
         return self.without_outliers(Z, labels, quantile) if outliers else labels
 
@@ -220,6 +250,33 @@ class GlobalModel:
             raise ValueError(f"'quantile' of GlobalModel must be more than 0 and less than 1; got {quantile:g}.")
         reach = 2 * gammaincinv(len(shapes.axes) / 2, quantile)  # the quantile of chi-square
         found: BoolArray = shapes.own_squared_distances(Z, labels) > reach
+        return found
+
+    def far_off(self, table: Table, labels: IntArray, site: str | None = None) -> FloatArray | None:
+        """How far every value (n, n_numbers) of a table lies from the center of its row's cluster.
+
+        In standard deviations of the cluster in that column, before any value was moved; 0 of a missing one. None where
+        the shape of the clusters is not known.
+
+        Parameters
+        ----------
+        table : Table
+            The rows.
+        labels : array (n,)
+            Their clusters.
+        site : str or None, default None
+            The site that the rows are of.
+        """
+        if self.gaussians is None:
+            return None
+        p = len(self.plan.columns)
+        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))[:p]
+        spreads = self.gaussians.column_deviations()[:, :p]
+        share, centers = self.gaussians.weights[:, None], self.centers[:, :p]
+        pooled = np.sqrt((share * (spreads**2 + (centers - (share * centers).sum(axis=0)) ** 2)).sum(axis=0))
+        spreads = np.maximum(spreads, LEAST_SPREAD * np.where(pooled > 0, pooled, 1.0))
+        Z = self.plan.scaled_unfenced(table.X, table.columns) - offset
+        found: FloatArray = np.nan_to_num(np.abs(Z - centers[labels]) / spreads[labels])
         return found
 
     # --- other numbers of clusters ---
@@ -320,6 +377,7 @@ class GlobalModel:
             **{f"groups.{at}": self.groups[site] for at, site in enumerate(self.sites) if site in self.groups},
             **{f"components.{at}": self.components[s] for at, s in enumerate(self.sites) if s in self.components},
             **{f"excluded.{at}": self.excluded[site] for at, site in enumerate(self.sites) if site in self.excluded},
+            **{f"offsets.{at}": self.offsets[site] for at, site in enumerate(self.sites) if site in self.offsets},
         }
 
     def _header(self) -> str:
@@ -376,6 +434,7 @@ class GlobalModel:
                 groups=by_site("groups", sites, arrays),
                 components=by_site("components", sites, arrays),
                 excluded=by_site("excluded", sites, arrays),
+                offsets=by_site("offsets", sites, arrays),
                 plan=plan_in(header, arrays),  # type: ignore[arg-type]
                 gaussians=gaussians_in(arrays),
                 tree=tree_in(arrays, sites),

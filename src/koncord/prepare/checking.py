@@ -88,6 +88,7 @@ def check_tables(tables: Sequence[Table], asked: Preparation, *, common: bool, e
                 is_used=is_used,
             )
         )
+    used = [name for name in numbers if name not in (gappy or {})]
     refusals = [*errors, *refusals_of(tables, found, mixed, common=common)]
     if tables and not numbers:
         refusals.append("No column of numbers is at every site.")
@@ -95,9 +96,9 @@ def check_tables(tables: Sequence[Table], asked: Preparation, *, common: bool, e
         rows={table.name: len(table.X) for table in tables},
         columns=tuple(found),
         warnings=(
-            *unit_warnings(sent, numbers),
-            *constant_warnings(tables, numbers),
-            *whole_warnings(tables, numbers),
+            *unit_warnings(sent, used),
+            *constant_warnings(tables, used),
+            *whole_warnings(tables, used),
             *notes_on(tables),
         ),
         refusals=tuple(refusals),

@@ -20,12 +20,13 @@ NO_FENCE = LARGEST_VALUE
 # Least share of a column's variance that the others leave open: below, what is filled in would follow noise.
 LEAST_OPEN = 1e-3
 NEIGHBORS = 5
+LEAST_DEVIATION = 0.1  # of a cluster in a column, on the scale, where gaps are filled
 MOST_DONORS, ROWS_AT_ONCE = 4000, 500  # of a table, so that the time grows with its rows and no faster
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """What is done with every column of every site; the same at all of them, but for `offsets`."""
+    """What is done with every column of every site."""
 
     columns: tuple[str, ...]  # of numbers, in the order of the arrays
     means: FloatArray  # (n_columns,) to subtract
@@ -40,7 +41,6 @@ class Plan:
     categories: tuple[str, ...] = ()
     levels: tuple[tuple[str, ...], ...] = ()  # of each category
     shares: tuple[FloatArray, ...] = ()  # of each level, in all rows that have one
-    offsets: FloatArray | None = None  # (n_columns,) of one site, to subtract on the scale
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Plan):
@@ -78,6 +78,8 @@ class Plan:
         *,
         floor: int = 1,
         centers: FloatArray | None = None,
+        deviations: FloatArray | None = None,
+        weights: FloatArray | None = None,
     ) -> FloatArray:
         """Rows of a table (n, n_columns) as phase 1 sees them, (n, n_features), without gaps.
 
@@ -93,8 +95,12 @@ class Plan:
             Fewer gaps than this in a column are filled by its mean: else what the rows with gaps sum to would tell a
             server that knows the sums of the others what is in few rows.
         centers : array (n_clusters, n_features), default None
-            Clusters that are known already: with "neighbors", a gap is then what the center has that is nearest in all
-            that the row has, so that no other row of its table matters.
+            Clusters that are known already: with "neighbors", a gap is then what the center has that is likeliest given
+            all that the row has, so that no other row of its table matters.
+        deviations : array (n_clusters, n_features), default None
+            Of the rows of these clusters in each column; None: all the same.
+        weights : array (n_clusters,), default None
+            Shares of these clusters; None: all the same.
         """
         at = {name: position for position, name in enumerate(columns)}
         scaled = self.scaled(X[:, [at[name] for name in self.columns]])
@@ -103,7 +109,7 @@ class Plan:
             for which, name in enumerate(self.categories)
         ]
         if centers is not None and self.missing == "neighbors":
-            return nearest_center_fill(np.concatenate([scaled, *encoded], axis=1), centers)
+            return likeliest_center_fill(np.concatenate([scaled, *encoded], axis=1), centers, deviations, weights)
         numbers = self.filled(scaled, floor)
         return np.concatenate([numbers, *encoded], axis=1) if encoded else numbers
 
@@ -141,8 +147,14 @@ class Plan:
         """Columns of numbers on the common scale, NaN where a value is missing."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (self.shaped(values) - self.means) / self.scales
-        if self.offsets is not None:
-            scaled -= self.offsets
+        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
+        return clipped
+
+    def scaled_unfenced(self, X: FloatArray, columns: Sequence[str]) -> FloatArray:
+        """Columns of numbers of a table on the common scale, not moved by the fence; NaN where a value is missing."""
+        at = {name: position for position, name in enumerate(columns)}
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (self.unfenced(X[:, [at[name] for name in self.columns]]) - self.means) / self.scales
         clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
         return clipped
 
@@ -237,16 +249,36 @@ def neighbor_means(Z: FloatArray, otherwise: FloatArray) -> FloatArray:
     return filled
 
 
-def nearest_center_fill(Z: FloatArray, centers: FloatArray) -> FloatArray:
-    """Rows with every gap at what the center has that is nearest in all other columns."""
+def likeliest_center_fill(
+    Z: FloatArray, centers: FloatArray, deviations: FloatArray | None = None, weights: FloatArray | None = None
+) -> FloatArray:
+    """Rows with every gap at what the center has that is likeliest given all other columns.
+
+    Clusters that differ in the column of a gap alone are equally near; how large they are tells which one it is.
+
+    Parameters
+    ----------
+    Z : array (n, d)
+        Rows, NaN where a value is missing.
+    centers : array (k, d)
+        Of the clusters.
+    deviations : array (k, d), default None
+        Of the rows of the clusters, column by column; None: all 1.
+    weights : array (k,), default None
+        Shares of the clusters; None: all the same.
+    """
     gaps = np.isnan(Z)
     rows = np.flatnonzero(gaps.any(axis=1))
     if not len(rows):
         return Z
     filled = Z.copy()
+    spreads = np.ones_like(centers) if deviations is None else np.maximum(deviations, LEAST_DEVIATION)
+    precisions = spreads**-2
+    shares = np.ones(len(centers)) if weights is None else np.maximum(weights, TINY)
     there, mine = (~gaps[rows]).astype(float), np.where(gaps[rows], 0.0, Z[rows])
-    squares = (mine**2).sum(axis=1)[:, None] - 2 * mine @ centers.T + there @ (centers**2).T
-    filled[rows] = np.where(gaps[rows], centers[squares.argmin(axis=1)], Z[rows])
+    unlikely = (mine**2) @ precisions.T - 2 * mine @ (centers * precisions).T
+    unlikely += there @ (centers**2 * precisions + 2 * np.log(spreads)).T - 2 * np.log(shares)
+    filled[rows] = np.where(gaps[rows], centers[unlikely.argmin(axis=1)], Z[rows])
     return filled
 
 

@@ -15,7 +15,7 @@ from koncord.types import FloatArray
 # A column is logged if its low quantile is positive, its octile skewness exceeds SKEWED, and the logarithm leaves less
 # than HALVED of it. Values below a share of the low quantile are raised to it.
 LOW, SKEWED, HALVED, RAISED = 0.02, 0.15, 0.5, 1 / 20
-DECILE = 0.1  # larger ends of a sketch hide what the rule reads
+DECILE = 0.1  # larger ends of a sketch hide what the rule reads, and clusters that a fence would move
 # The fence stands so many robust standard deviations beyond the quartiles, but never nearer than MARGIN of them beyond
 # the outermost block of any site: what holds more rows than the end of a sketch is a cluster, not a wrong reading.
 FENCE, MARGIN = 8.0, 3.0
@@ -110,7 +110,7 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
     spread = (q75 - q25) / IQR_OF_NORMAL
     if not spread > PLAN_ROUNDING * abs(median):  # half of the values are the same: there is no scale to fence by
         return Shape(is_logged=is_logged, least=least, center=float(median))
-    is_fenced = asked.standardize and asked.fence
+    is_fenced = asked.standardize and asked.fence and column.end_share <= DECILE
     return Shape(
         is_logged=is_logged,
         least=least,

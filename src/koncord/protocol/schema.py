@@ -35,6 +35,7 @@ LARGEST = {
     "n_micro_clusters": 1_000,  # of one client
     "n_axes": 16,
     "n_sites": 10_000,  # that add up numbers under masks
+    "n_shared": 10_000,
     "n_masked": 4_000_000,  # numbers of one such sum
     "key_words": 4,
     "seal_words": 12,

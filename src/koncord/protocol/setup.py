@@ -163,15 +163,7 @@ class Measure:
     paired: bool = False  # whether sums of products are wanted
 
     def plan(self) -> Plan:
-        return Plan(
-            columns=self.columns,
-            means=self.means,
-            scales=self.scales,
-            logged=self.logged,
-            least=self.least,
-            low=self.low,
-            high=self.high,
-        )
+        return Plan(**scale_and_shape(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +208,6 @@ class Prepare:
     categories: Annotated[tuple[str, ...] | None, Names("n_categories")] = None
     levels: Annotated[tuple[str, ...] | None, Names("n_levels")] = None  # as in `Sketch`
     shares: Annotated[FloatArray | None, Array("n_levels", least=0, most=1)] = None
-    offsets: Annotated[FloatArray | None, Array("n_columns")] = None  # of this client, on the scale
     asks_local_k: bool = True  # whether to run phase 1 and tell its local k
 
     def __post_init__(self) -> None:
@@ -246,20 +237,13 @@ class Prepare:
             shares[int(at)].append(share)
         missing: Fill | None = next((how for how in FILLS if how == self.missing), None)
         return Plan(
-            columns=self.columns,
-            means=self.means,
-            scales=self.scales,
-            logged=self.logged,
-            least=self.least,
-            low=self.low,
-            high=self.high,
+            **scale_and_shape(self),
             missing=missing,
             fill=self.fill,
             covariances=self.covariances,
             categories=categories,
             levels=tuple(map(tuple, levels)),
             shares=tuple(map(np.array, shares)),
-            offsets=self.offsets,
         )
 
     def is_shaped_as(self, asked: Measure) -> bool:
@@ -271,12 +255,17 @@ class Prepare:
     @property
     def is_plain(self) -> bool:
         """Whether values are scaled and nothing else."""
-        parts = (*SHAPE, "fill", "covariances", "categories", "offsets")
+        parts = (*SHAPE, "fill", "covariances", "categories")
         return all(getattr(self, name) is None for name in parts)
 
 
 # The parts of a plan that shape a column, and what each is where it does nothing.
 SHAPE = {"logged": 0.0, "least": 0.0, "low": -LARGEST_VALUE, "high": LARGEST_VALUE}
+
+
+def scale_and_shape(of: Any) -> dict[str, Any]:
+    """What a plan and the messages that carry it have in common."""
+    return {name: getattr(of, name) for name in ("columns", "means", "scales", *SHAPE)}
 
 
 def is_same(one: Any, other: Any, usual: float) -> bool:
@@ -494,31 +483,39 @@ def shaping_of(asked: bytes, columns: tuple[str, ...]) -> Shaping | None:
     return Shaping(plan=message.plan(), at=order_of(columns, message.columns))
 
 
+def kept_fence(first: bytes, asked: Measure) -> Measure:
+    """The question with the logarithms and fences of the first one for sums; without any where that had none."""
+    message = unpack(first, (Measure, Describe))[0]
+    known = message.columns if isinstance(message, Measure) else ()
+    shape: dict[str, Any] = {}
+    for name, usual in SHAPE.items():
+        kept = getattr(message, name) if known else None
+        by_column = {} if kept is None else dict(zip(known, kept.tolist(), strict=True))
+        values = np.array([by_column.get(column, usual) for column in asked.columns])
+        shape[name] = values.astype(np.int64) if name == "logged" else values
+    return replace(asked, **shape)
+
+
 # --- server steps ---
 
 
 def measure_message(draft: Plan, *, paired: bool) -> Measure:
     """What clients are asked to measure by."""
-    parts = {name: getattr(draft, name) for name in ("columns", "means", "scales", *SHAPE)}
-    return Measure(**parts, paired=paired)
+    return Measure(**scale_and_shape(draft), paired=paired)
 
 
-def prepare_message(seed: int, plan: Plan, offsets: FloatArray | None = None, *, asks_local_k: bool = True) -> Prepare:
+def prepare_message(seed: int, plan: Plan, *, asks_local_k: bool = True) -> Prepare:
     """The plan as clients get it."""
     levels = [f"{at}:{level}" for at, own in enumerate(plan.levels) for level in own]
     return Prepare(
         seed=seed,
-        columns=plan.columns,
-        means=plan.means,
-        scales=plan.scales,
-        **{name: getattr(plan, name) for name in SHAPE},
+        **scale_and_shape(plan),
         missing=plan.missing,
         fill=plan.fill,
         covariances=plan.covariances,
         categories=plan.categories or None,
         levels=tuple(levels) or None,
         shares=np.concatenate(plan.shares) if plan.shares else None,
-        offsets=offsets,
         asks_local_k=asks_local_k,
     )
 

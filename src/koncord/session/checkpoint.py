@@ -21,7 +21,6 @@ from safetensors.numpy import save
 
 from koncord._files import write_atomic
 from koncord.aggregate.base import Aggregator, step_types
-from koncord.aggregate.private import Known
 from koncord.errors import CheckpointError, MessageError
 from koncord.protocol import setup
 from koncord.protocol.received import read_seconds
@@ -47,7 +46,8 @@ class FileJournal:
         if header["asked"] != digest_of(down):
             raise CheckpointError(
                 f"'{path}' answers another question than this run asks in exchange {exchange}; "
-                "a run is resumed with the koncord and the settings it was started with."
+                "a run is resumed with the koncord and the settings it was started with. "
+                "Begin it anew with another --out."
             )
         return carried_in(path, header, blobs)
 
@@ -229,7 +229,7 @@ class SiteMemory:
             self.site.resume_measured(unpack(blobs["measured"], (setup.Measure,))[0])
         prepared = unpack(blobs["prepared"], (setup.Prepare,))[0] if "prepared" in blobs else None
         if self.site.private is not None:
-            self.site.resume_private(unpack(blobs["known"], (Known,))[0], prepared)
+            self.site.resume_private(unpack(blobs["known"], (type(self.site.private.known),))[0], prepared)
         elif prepared is not None:
             state = unpack(blobs["state"], state_kinds(aggregator))[0] if "state" in blobs else None
             found = unpack(blobs["estimate"], (LocalEstimate,))[0] if "estimate" in blobs else None

@@ -63,7 +63,7 @@ def truth_of(shown: Demonstration, model: GlobalModel) -> Truth:
     """How well a model agrees with the known classes."""
     crossings = tuple(crossing_of(shown, kind, model) for kind in shown.classes)
     n_true = len(shown.classes[0].names)
-    nested = nested_model(model, n_true)
+    nested, finer = nested_model(model, n_true), nested_model(model, model.n_clusters + 1)
     is_held_out = shown.held_out is not None
     return Truth(
         n_clusters=n_true,
@@ -74,6 +74,7 @@ def truth_of(shown: Demonstration, model: GlobalModel) -> Truth:
         crossings=crossings,
         ari_at_k=None if nested is None else agreement(shown, nested),
         pooled_ari=pooled_ari(shown),
+        nested=None if finer is None else crossing_of(shown, shown.classes[-1], finer),
     )
 
 

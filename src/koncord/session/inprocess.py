@@ -4,25 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from koncord._extras import require
 from koncord._progress import part, report
 from koncord.aggregate.base import Aggregator
-from koncord.aggregate.private import check_private_form
-from koncord.errors import ColumnsDiffer
-from koncord.privacy.budget import Accountant, Budget
-from koncord.privacy.mechanism import Mechanism, SummedMechanism
-from koncord.protocol import setup
+from koncord.data.batches import SampledTable
 from koncord.protocol.departures import Departure
 from koncord.protocol.ledger import Ledger, ledger_file
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
+from koncord.session.streamedsite import StreamedSite
 from koncord.session.transport import Carried, Journal, PackedLink
 from koncord.session.workers import Answer, Workers, n_workers
 from koncord.types import FloatArray
 
-__all__ = ["Departure", "InProcess", "in_process", "summed_in_process"]
+__all__ = ["Departure", "InProcess", "in_process"]
 
 
 class InProcess(PackedLink):
@@ -91,6 +85,7 @@ def in_process(
     run: str = "",
     levels: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
     n_jobs: int | None = None,
+    streamed: Mapping[str, SampledTable] | None = None,
 ) -> InProcess:
     """Link to the sites of some tables, all with the same method and the same limits.
 
@@ -112,76 +107,26 @@ def in_process(
         The levels of each category, by site.
     n_jobs : int or None, default None
         Most sites that work at a time, each in a worker process; None is 1, -1 all cores. It changes no result.
+    streamed : mapping of str to SampledTable, default None
+        Tables of further sites, which are read batch by batch.
     """
     if ledgers is not None:
         ledgers.mkdir(parents=True, exist_ok=True)
-    return InProcess(
-        [
-            Site(
-                name,
-                X,
-                columns,
-                estimator=estimator.for_client(name, at) if hasattr(estimator, "for_client") else estimator,
-                aggregator=aggregator,
-                policy=policy,
-                levels=(levels or {}).get(name),
-                ledger=None if ledgers is None else Ledger(ledger_file(ledgers, name), run=run, site=name),
-            )
-            for at, (name, (X, columns)) in enumerate(tables.items())
-        ],
-        n_jobs=n_jobs,
-    )
 
+    def shared(name: str, at: int) -> dict[str, Any]:
+        return {
+            "estimator": estimator.for_client(name, at) if hasattr(estimator, "for_client") else estimator,
+            "aggregator": aggregator,
+            "policy": policy,
+            "ledger": None if ledgers is None else Ledger(ledger_file(ledgers, name), run=run, site=name),
+        }
 
-def summed_in_process(
-    tables: Mapping[str, tuple[FloatArray, tuple[str, ...]]],
-    *,
-    estimator: Any,
-    aggregator: Aggregator,
-    policy: SitePolicy,
-) -> InProcess:
-    """Link to the sites of some tables of which the server sees sums alone: they answer as one site.
-
-    Every release of a site is a vector of whole numbers with its share of the noise. These are added up under masks
-    (`koncord.privacy.securesums`); the server gets the sum, whose noise is that of one site with the whole budget.
-
-    Parameters
-    ----------
-    tables : mapping of str to (array (n_samples, n_features), tuple of str)
-        Rows and column names of each site, by its name.
-    estimator : estimator
-        Phase 1, which is left out.
-    aggregator : Aggregator
-        Phase 2; one that needs the answers of single sites is refused by its name.
-    policy : SitePolicy
-        What may leave every site; it has a budget.
-    """
-    require("secure", "A secure sum")
-    from koncord.privacy.securesums import AddsUpInProcess, least_threshold
-
-    budget: Budget | None = policy.budget
-    if budget is None:
-        raise ValueError(
-            "'secure_sums' needs a privacy budget: without noise a sum over sites tells what one of them adds to it."
-        )
-    check_private_form(aggregator)
-    if len(tables) < 2:
-        raise ValueError(f"'secure_sums' needs at least 2 sites; got {len(tables)}.")
-    columns = next(iter(tables.values()))[1]
-    members = {}
-    for name, (X, own) in sorted(tables.items()):
-        if set(own) != set(columns):
-            raise ColumnsDiffer(f"With 'secure_sums' all sites need the same columns; those of site {name!r} differ.")
-        plan = aggregator.private_plan(budget.rounds)
-        accountant = Accountant(budget, plan, n_sharing=least_threshold(len(tables)))
-        members[name] = Mechanism(X[:, setup.order_of(own, columns)], accountant)
-    together = Site(
-        f"{len(tables)} sites together",
-        np.empty((0, len(columns))),
-        columns,
-        estimator=estimator,
-        aggregator=aggregator,
-        policy=policy,
-        mechanism=SummedMechanism(members, AddsUpInProcess(members)),
-    )
-    return InProcess([together])
+    in_memory = [
+        Site(name, X, columns, levels=(levels or {}).get(name), **shared(name, at))
+        for at, (name, (X, columns)) in enumerate(tables.items())
+    ]
+    by_batches = [
+        StreamedSite(name, table, **shared(name, at))
+        for at, (name, table) in enumerate((streamed or {}).items(), start=len(tables))
+    ]
+    return InProcess([*in_memory, *by_batches], n_jobs=n_jobs)

@@ -31,11 +31,13 @@ class SitePolicy:
         repeated by its seed (see docs/privacy.md).
     methods : tuple of str, default None
         Aggregators that the site takes part in, by name; None are those whose answers the joint partition of the
-        site covers, in few rounds: consensus, fedkmeans, kfed and spahm.
+        site covers, in few rounds: consensus, fedkmeans, fedkstarhc,
+        hdbscan, kfed and spahm.
     max_rounds : int, default None
         Most rounds of a run; None is as many as each aggregator has by default.
     max_runs : int, default None
-        Most runs that the site takes part in; None is no limit.
+        Most runs that the site takes part in; None is no limit. `koncord join` with a budget and neither this nor
+        `total_epsilon` has 10: what every run promises adds up.
     total_epsilon : float, default None
         Most that all runs within a budget may cost together, at the budget's delta; None is no limit.
     changed : str, default "old"
@@ -43,6 +45,9 @@ class SitePolicy:
         "old" rows, or "refuse" to take part.
     allows_disclosure : bool, default False
         Whether rows themselves may leave, by an aggregator that sends them.
+    allows_sums : bool, default False
+        Whether the site takes part in runs whose coordinator sees sums over sites only: the noise of its budget is
+        then divided over the sites (see docs/privacy.md).
     """
 
     min_report: int = DEFAULT_MIN_REPORT
@@ -53,10 +58,15 @@ class SitePolicy:
     total_epsilon: float | None = None
     changed: str = "old"
     allows_disclosure: bool = False
+    allows_sums: bool = False
 
     def __post_init__(self) -> None:
         from koncord._validation import check_count, check_number, check_option
 
+        if self.allows_sums and self.budget is None:
+            raise ValueError(
+                "'allows_sums' of SitePolicy goes with a budget: without noise a sum tells what one site adds."
+            )
         check_option("changed", self.changed, CHANGED, owner=self)
         if self.total_epsilon is not None:
             check_number("total_epsilon", self.total_epsilon, owner=self, least=0, above=True)

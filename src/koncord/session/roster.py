@@ -1,6 +1,6 @@
 """Sites that come and go: who was away at the beginning is brought up to date before it takes part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,7 @@ class Opening:
     """A message every client answers once, before anything that follows it."""
 
     message: Message
-    own: Mapping[str, Message] = field(default_factory=dict)  # what some clients get instead
     replies: dict[str, Any] = field(default_factory=dict)  # by client, as they come in
-
-    def message_for(self, client: str) -> Message:
-        return self.own.get(client, self.message)
 
 
 class Roster:
@@ -34,9 +30,9 @@ class Roster:
         self.clients = link.clients
         self.openings: list[Opening] = []
 
-    def require(self, message: Message, own: Mapping[str, Message] | None = None) -> dict[str, Any]:
-        """From now on every client answers `message` first, or one of its `own`; the replies, filled as they come."""
-        opening = Opening(message=message, own=own or {})
+    def require(self, message: Message) -> dict[str, Any]:
+        """From now on every client answers `message` first; the replies, filled as they come."""
+        opening = Opening(message=message)
         self.openings.append(opening)
         return opening.replies
 
@@ -49,14 +45,7 @@ class Roster:
 
     def _exchange(self, clients: Sequence[str], asked: Sequence[RoundRequest]) -> list[Replies]:
         openings = [
-            (
-                opening,
-                {
-                    client: opening.own.get(client, opening.message)
-                    for client in clients
-                    if client not in opening.replies
-                },
-            )
+            (opening, {client: opening.message for client in clients if client not in opening.replies})
             for opening in self.openings
         ]
         openings = [(opening, down) for opening, down in openings if down]

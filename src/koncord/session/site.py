@@ -7,24 +7,35 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, Grouped, Local, sends_rows
-from koncord.aggregate.private import Known, PrivateClient, private_client
+from koncord.aggregate.base import Aggregator, Grouped, Local, as_instance, sends_rows
+from koncord.aggregate.private import PrivateClient, check_private_form, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
+from koncord.privacy.budget import Accountant, Budget
 from koncord.privacy.mechanism import Mechanism
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
-from koncord.protocol.partition import JointCells, JointPartition, Rows, Shaping, rows_of, two_valued_as_sent
+from koncord.protocol.partition import (
+    JointCells,
+    JointPartition,
+    Rows,
+    Shaping,
+    rows_of,
+    two_valued_as_sent,
+)
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
 from koncord.types import FloatArray, IntArray, LocalEstimate
+
+if TYPE_CHECKING:
+    from koncord.privacy.releases import Parties, SummedClient
 
 
 class Site:
@@ -53,6 +64,8 @@ class Site:
         Columns that this site answers about; None is all of them.
     mechanism : Mechanism or None, default None
         What answers within the budget; None is one that holds the rows of X.
+    parties : Parties or None, default None
+        The sites of the run's secure sums, to which this one adds within its budget; None where there are none.
     """
 
     def __init__(
@@ -69,6 +82,7 @@ class Site:
         levels: Mapping[str, tuple[str, ...]] | None = None,
         uses: Sequence[str] | None = None,
         mechanism: Mechanism | None = None,
+        parties: "Parties | None" = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -96,13 +110,24 @@ class Site:
         self.state: Any = None
         self.guard = QuestionGuard(name, aggregator, has_budget=self.policy.budget is not None)
         self.ledger = ledger
-        self.private: PrivateClient | None = None
+        self.private: PrivateClient | SummedClient | None = None
         if self.policy.budget is not None:
             own = self._used(X)
             check_complete(name, own, self.levels)
-            self.private = private_client(
-                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report, mechanism=mechanism
-            )
+            if parties is not None:
+                self.private, self.guard = summed_client(
+                    name, own, self.uses, self.policy.budget, aggregator, parties=parties
+                )
+            else:
+                self.private = private_client(
+                    name,
+                    own,
+                    self.uses,
+                    self.policy.budget,
+                    aggregator,
+                    min_report=self.min_report,
+                    mechanism=mechanism,
+                )
 
     def answer(self, data: bytes) -> bytes:
         """The reply to one message of the server; `MessageError` if it is not one this site takes.
@@ -201,7 +226,9 @@ class Site:
         least = smallest_positive(table[:, setup.order_of(self.columns, message.columns)])
         own = replace(message, low=None, high=None, least=least)
         exact = setup.measured(table, self.columns, own, self.min_report)
-        fenced = setup.measured(table, self.columns, message, self.min_report, raw).fenced
+        # Beyond the fence that holds: how many lie beyond another one in every run would tell values by bisection.
+        kept = setup.kept_fence(self.partition.store.first_asked(pack(message)), message)
+        fenced = setup.measured(table, self.columns, kept, self.min_report, raw).fenced
         return setup.rounded_measures(replace(exact, fenced=fenced))
 
     def _shape(self, message: setup.Measure | setup.Describe) -> None:
@@ -278,7 +305,7 @@ class Site:
         """Go on as if this site had just answered what it kept this from."""
         self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
 
-    def resume_private(self, known: Known, prepared: setup.Prepare | None) -> None:
+    def resume_private(self, known: Any, prepared: setup.Prepare | None) -> None:
         """The same for a site with a privacy budget: what it spent and sent still counts."""
         assert self.private is not None
         self.private.restore(known, prepared)
@@ -325,6 +352,25 @@ class Site:
                 farthest = (np.abs(means - message.means) + deviations) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
+
+
+def summed_client(
+    name: str,
+    X: FloatArray,
+    columns: tuple[str, ...],
+    budget: Budget,
+    aggregator: Aggregator | type[Aggregator],
+    *,
+    parties: "Parties",
+) -> "tuple[SummedClient, QuestionGuard]":
+    """A client that adds to secure sums within its budget, and what it takes."""
+    from koncord.privacy.releases import SummedClient, most_sums
+
+    check_private_form(aggregator)
+    plan = as_instance(aggregator).private_plan(budget.rounds)
+    accountant = Accountant(budget, plan, n_sharing=parties.n_sharing)
+    guard = QuestionGuard(name, aggregator, has_budget=True, sums=most_sums(plan.n_releases))
+    return SummedClient(name, X, columns, accountant, parties), guard
 
 
 def smallest_positive(X: FloatArray) -> FloatArray:

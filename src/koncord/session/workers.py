@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from koncord._jobs import can_fork, fork, n_cores, portable, received
 from koncord._validation import check_count
 from koncord.session.site import Site
+from koncord.session.streamedsite import StreamedSite
 
 # Values of the tables that a worker should have at least: below, starting it takes longer than its work.
 LEAST_VALUES = 1 << 15
@@ -31,14 +32,15 @@ def n_workers(n_jobs: int | None, sites: Sequence[Site], *, owner: object = "fit
     n_jobs : int or None
         Most workers; None is 1, -1 all cores.
     sites : sequence of Site
-        A site with a privacy budget, whose noise is not to be drawn twice, stays in this process with all others.
+        A site with a privacy budget, whose noise is not to be drawn twice, stays in this process with all others; so
+        does one whose table is read batch by batch.
     owner : object, default "fit"
         Whose argument it is, for an error.
     """
     if n_jobs is None:
         return 1
     most = n_cores() if n_jobs == -1 else check_count("n_jobs", n_jobs, owner=owner)
-    if not can_fork() or any(site.private is not None for site in sites):
+    if not can_fork() or any(site.private is not None or isinstance(site, StreamedSite) for site in sites):
         return 1
     paying = sum(site.table.size for site in sites) // LEAST_VALUES
     return max(min(most, len(sites), paying), 1)

@@ -1,0 +1,270 @@
+"""A site whose table is read batch by batch: it answers what a site answers, in passes over all rows.
+
+It holds a sample of the rows, from which columns are sketched, phase 1 runs and micro-clusters are cut. Counts, sums
+and second moments are those of all rows, and the joint partition is held on all rows (`koncord.protocol.streamed`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from koncord._validation import LARGEST_VALUE
+from koncord.aggregate.base import Aggregator, LabelScaled, StreamedLocal
+from koncord.data.batches import SampledTable
+from koncord.errors import MessageError
+from koncord.prepare.plan import Plan
+from koncord.prepare.sketch import rounded_down
+from koncord.protocol import setup
+from koncord.protocol.ledger import Ledger
+from koncord.protocol.partition import Shaping
+from koncord.protocol.streamed import StreamedGroups, StreamedPartition, sample_as_sent, streamed_rows
+from koncord.session.policy import SitePolicy
+from koncord.session.site import Site
+from koncord.types import FloatArray, IntArray
+
+Scale = Callable[[FloatArray], FloatArray]  # coded rows (n, n_columns) -> rows on the agreed scale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScaledStreamedGroups:
+    """Rows sorted as the joint partition allows, on the agreed scale."""
+
+    groups: StreamedGroups
+    scale: Scale
+    sample_labels: IntArray
+
+    @property
+    def counts(self) -> IntArray:
+        return self.groups.counts
+
+    def batches(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        for coded, labels in self.groups.batches():
+            yield self.scale(coded), labels
+
+
+class StreamedSite(Site):
+    """One client whose table is read batch by batch.
+
+    Parameters
+    ----------
+    name : str
+        The site's own stable name.
+    table : SampledTable
+        Its table, which was read once.
+    estimator : object
+        Phase-1 estimator, fitted on the sample.
+    aggregator : Aggregator or type
+        One with steps for such tables.
+    policy : SitePolicy or None, default None
+        What the site's owner lets leave it; a privacy budget is refused.
+    ledger : Ledger or None, default None
+        Where every message is noted before it leaves, or None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: SampledTable,
+        *,
+        estimator: Any,
+        aggregator: Aggregator | type[Aggregator],
+        policy: SitePolicy | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        check_streamed(aggregator, policy)
+        super().__init__(
+            name,
+            table.sample[:0],
+            table.columns,
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            ledger=ledger,
+        )
+        self.table = self.answered = self.X = table.sample  # what phase 1 sees; the partition is of all rows
+        self.all = table
+        self.all_rows: StreamedPartition | None = None  # once it is known how columns are shaped
+        self.sent_scale: tuple[FloatArray, FloatArray] | None = None  # means and deviations of columns, as sent
+        self.streamed_steps = aggregator.streamed_steps
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over all rows up to now."""
+        return self.all.passes.total()
+
+    @property
+    def cells(self) -> StreamedPartition:
+        """The joint partition of all rows; sums are asked for before it is."""
+        if self.all_rows is None:
+            raise MessageError(f"site {self.name!r} was asked about its rows before it was asked for sums.")
+        return self.all_rows
+
+    def _reply(self, message: Any, round_: int) -> Any:
+        if isinstance(message, setup.Survey | setup.Measure | setup.Describe | setup.Prepare):
+            return super()._reply(message, round_)
+        assert self.prepared is not None
+        if isinstance(message, setup.Attribute):
+            return self._attributed(message)
+        local = StreamedLocal(
+            sample=self.X,
+            n_rows=self.all.n_rows,
+            min_report=self.min_report,
+            sort=self._sorted,
+            rows=self.cells.rows.sample() if self.min_report > 1 else None,
+        )
+        self.state, reply = self.streamed_steps[type(message)](local, self.state, message)
+        return reply
+
+    # --- openings ---
+
+    def _surveyed(self) -> setup.Sketch:
+        """Blocks of the sample, and how many values there are in all rows."""
+        n, n_sample = self.all.n_rows, len(self.all.sample)
+        sent = setup.survey(sample_as_sent(self.all, self.min_report), self.columns, {}, self.min_report)
+        if n < self.min_report:
+            return replace(sent, count=0)
+        ends = np.minimum(np.ceil(sent.ends * (n / n_sample)).astype(np.int64), n // 2)
+        exact = replace(sent, count=n, available=np.full(len(self.columns), n), ends=ends)
+        return exact if self.min_report <= 1 else setup.rounded_sketch(exact)
+
+    def _described(self) -> setup.Moments:
+        self._shape(setup.Describe())
+        if self.all.n_rows < self.min_report:
+            return setup.describe(self.all.sample[:0], self.columns, self.min_report)
+        origin, scales = self.cells.rows.scale()
+        sums = self._summed(lambda coded: (coded - origin) / scales)
+        exact = setup.Moments(
+            columns=self.columns,
+            count=self.all.n_rows,
+            means=origin + scales * sums.means,
+            scatters=scales**2 * sums.scatters,
+        )
+        sent = exact if self.min_report <= 1 else setup.rounded(exact)
+        self.sent_scale = sent.means, np.sqrt(sent.scatters)
+        return sent
+
+    def _measures(self, message: setup.Measure) -> setup.Measured:
+        order, n = setup.order_of(self.columns, message.columns), self.all.n_rows
+        if n < self.min_report:
+            return setup.measured(self.all.sample[:0], self.columns, message, self.min_report)
+        sums = self._summed(lambda coded: (coded[:, order] - message.means) / message.scales, order, message)
+        pairs = np.full((len(order), len(order)), n)
+        exact = setup.Measured(
+            counts=rounded_down(np.full(len(order), n), n, self.min_report),
+            means=sums.means,
+            scatters=sums.scatters,
+            fenced=sums.fenced // self.min_report * self.min_report,
+            products=sums.products if message.paired else None,
+            pairs=pairs if message.paired else None,
+        )
+        sent = exact if self.min_report <= 1 else setup.rounded_measures(exact)
+        self.sent_scale = message.means + message.scales * sent.means, message.scales * np.sqrt(sent.scatters)
+        return sent
+
+    def _shape(self, message: setup.Measure | setup.Describe) -> None:
+        """The first question for sums says how columns are shaped for good: one pass."""
+        if self.all_rows is None:
+            shaping = None
+            if isinstance(message, setup.Measure):
+                shaping = Shaping(plan=message.plan(), at=setup.order_of(self.columns, message.columns))
+            self.all_rows = StreamedPartition(streamed_rows(self.all, shaping), self.min_report)
+
+    def _summed(self, scale: Scale, used: IntArray | None = None, asked: setup.Measure | None = None) -> "ScaledSums":
+        """Sums over all rows, two-valued columns as they are sent of one cell: one pass."""
+        rows, n = self.cells.rows, self.all.n_rows
+        at = np.arange(len(self.columns)) if used is None else used
+        sums, products, fenced = np.zeros(len(at)), np.zeros((len(at), len(at))), np.zeros(len(at), dtype=np.int64)
+        plan = None if asked is None else asked.plan()
+        for X in rows.batches("sums"):
+            Z = scale(rows.coded(X))
+            sums += Z.sum(axis=0)
+            products += Z.T @ Z
+            if plan is not None:
+                fenced += plan.is_fenced(X[:, at]).sum(axis=0)
+        values = scale(rows.coded(np.nan_to_num(self.all.pairs, nan=1.0)))
+        for place, column in enumerate(at.tolist()):
+            if column in rows.two_valued:
+                n_rarer = int(self.cells.rarer[0, rows.two_valued.tolist().index(column)])
+                more, rarer = values[:, place]
+                sums[place] = (n - n_rarer) * more + n_rarer * rarer
+                products[place, place] = (n - n_rarer) * more**2 + n_rarer * rarer**2
+        means = sums / n
+        scatters = np.maximum(np.diagonal(products) - n * means**2, 0.0)
+        return ScaledSums(means=means, scatters=scatters, products=products, fenced=fenced)
+
+    def _planned(self, message: setup.Prepare, table: FloatArray) -> FloatArray:
+        """The sample as the plan makes it."""
+        return self._scale_of(message.plan())(self.cells.rows.coded(self.all.sample))
+
+    def _scale_of(self, plan: Plan) -> Scale:
+        order = setup.order_of(self.columns, plan.columns)
+
+        def scale(coded: FloatArray) -> FloatArray:
+            scaled = (coded[:, order] - plan.means) / plan.scales
+            clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
+            return clipped
+
+        return scale
+
+    def _check_scale(self, message: setup.Prepare) -> None:
+        if self.sent_scale is None:
+            raise MessageError(f"site {self.name!r} was sent a scale before it was asked for sums.")
+        sent = self.columns if self.measured is None else self.measured.columns
+        order = setup.order_of(sent, message.columns)
+        means, deviations = self.sent_scale
+        if self.all.n_rows >= self.min_report:
+            with np.errstate(over="ignore"):
+                farthest = (np.abs(means[order] - message.means) + deviations[order]) / message.scales
+            if not farthest.max() <= LARGEST_VALUE:
+                raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
+
+    def resume_measured(self, measured: setup.Measure) -> None:
+        self._shape(measured)
+        self._measures(measured)
+        self.measured = measured
+
+    # --- rounds ---
+
+    def _sorted(self, label: LabelScaled, n_labels: int, least: int) -> ScaledStreamedGroups:
+        assert self.prepared is not None
+        rows, scale = self.cells.rows, self._scale_of(self.prepared.plan())
+        groups = self.cells.apart(lambda X: label(scale(rows.coded(X))), n_labels, least)
+        return ScaledStreamedGroups(groups=groups, scale=scale, sample_labels=groups.labels(self.all.sample))
+
+    def _attributed(self, message: setup.Attribute) -> setup.Holdings:
+        """Rows of each cluster, of all rows; silhouettes of rows of the sample."""
+        groups = self._sorted(message.assign, len(message.centers), 1)
+        counts = np.where(groups.counts >= self.min_report, groups.counts, 0)
+        seen = setup.attribute(self.X, groups.sample_labels, message, self.min_report)
+        is_scored = ~np.isnan(seen.silhouettes) & (counts > 0)
+        return setup.Holdings(
+            counts=counts,
+            silhouettes=np.where(is_scored, seen.silhouettes, np.nan),
+            scored=np.where(is_scored, counts, 0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledSums:
+    """Means, squares about them and products of all rows on some scale, and how many values a fence moves."""
+
+    means: FloatArray  # (n_columns,)
+    scatters: FloatArray  # (n_columns,)
+    products: FloatArray  # (n_columns, n_columns)
+    fenced: IntArray  # (n_columns,)
+
+
+def check_streamed(aggregator: Aggregator | type[Aggregator], policy: SitePolicy | None) -> None:
+    """Refuse what a table that is read batch by batch takes no part in."""
+    if not aggregator.streamed_steps:
+        raise ValueError(
+            f"A table that is read batch by batch takes no part in {aggregator.name}, which reads rows again and "
+            "again; consensus takes it (--aggregator consensus)."
+        )
+    if policy is not None and policy.budget is not None:
+        raise ValueError(
+            "A table that is read batch by batch takes no part in a run with a privacy budget, which holds all rows; "
+            "give one file that fits into memory."
+        )
