@@ -1,12 +1,20 @@
 """Killing things in the middle of a run: it goes on, or is resumed and ends with the same model."""
 
 import json
+import os
+import re
 import signal
+import subprocess
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
 
-from network.federation import SITES, Federation, assert_same_model
+from koncord.network.flower import control
+from koncord.network.places import Coordinator
+from koncord.network.processes import command_line
+from network.federation import SITES, Federation, assert_same_model, descendants
 from network.pace import waits
 
 pytestmark = pytest.mark.network
@@ -87,6 +95,88 @@ def test_a_site_that_is_killed_and_back_in_time_is_missing_from_no_exchange(fede
     assert run.end(300) == 0, run.text
     assert federation.model("back").info["missing"] == []
     assert_same_model(federation.model("back"), expected)
+
+
+def test_without_what_starts_flowers_runs_the_coordinator_ends_and_a_run_that_waits_for_it_too(federation, expected):
+    """Killed alone, Flower takes no notice of it: it would take runs for ever and begin none."""
+    run = federation.run("--out", "unbegun", "--min-sites", "3", *METHOD).wait_for("identifier ")
+    (starter,) = [pid for pid in descendants(federation.server.process.pid) if "flower-superexec" in command_line(pid)]
+    os.kill(starter, signal.SIGKILL)
+    assert federation.server.end() == 1
+    assert "Flower's flower-superexec has ended" in federation.server.text
+    assert run.end(90) == 1, "it does not wait for ever"
+    assert "Go on with: koncord run --out unbegun --resume" in run.text
+    federation.serve()
+    run = federation.run("--out", "unbegun", "--resume", "--min-sites", "3")
+    assert run.end(200) == 0, run.text
+    assert_same_model(federation.model("unbegun"), expected)
+
+
+def test_a_run_that_is_stopped_before_flower_began_it_is_given_up(federation):
+    """Or Flower would begin it, for nobody, and on a slow machine again and again."""
+    place = Coordinator.load(federation.folder / "coordinator")
+    (starter,) = [pid for pid in descendants(federation.server.process.pid) if "flower-superexec" in command_line(pid)]
+    n_before = len(states(place))
+    os.kill(starter, signal.SIGSTOP)
+    try:
+        run = federation.run("--out", "given-up", "--min-sites", "3", *METHOD)
+        run.wait_until(lambda: len(states(place)) > n_before, "was begun", 60)
+        assert run.stop(signal.SIGINT) == 130
+        assert states(place)[-1] == "finished"
+    finally:
+        os.kill(starter, signal.SIGCONT)
+
+
+def states(place):
+    """Of Flower's runs, the newest last."""
+    with control.control(place, "list its runs") as calls:
+        runs = calls.call("/v1/control/list-runs", ListRunsRequest(), ListRunsResponse).run_dict.values()
+    return [run.status.status for run in sorted(runs, key=lambda run: run.pending_at)]
+
+
+@pytest.fixture
+def small_disk(federation):
+    """A disk of the coordinator that is soon full."""
+    folder = federation.folder / "disk"
+    folder.mkdir(exist_ok=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("needs root to make a small disk")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_of_the_coordinator_stops_the_run_which_goes_on_when_there_is_room(
+    federation, expected, small_disk
+):
+    run = federation.run("--out", "disk/run", "--min-sites", "3", *METHOD).wait_for("exchange 3: ")
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert run.end(120) == 1
+    assert re.search(r"No space left on device: '.*disk/run/.*'; the disk may be full", run.text), run.text
+    assert "When there is room, go on with: koncord run --out disk/run --resume" in run.text
+    filler.unlink()
+    run = federation.run("--out", "disk/run", "--resume", "--min-sites", "3")
+    assert run.end(200) == 0, run.text
+    assert_same_model(federation.model("disk/run"), expected)
+
+
+def test_a_site_that_joins_late_takes_part_from_then_on(federation):
+    assert federation.joined["west"].stop() == 0
+    options = ("--min-sites", "2", *waits("--wait", 5), *waits("--round-timeout", 20))
+    run = federation.run("--out", "late", *options, *METHOD, "--json")
+    run.wait_for("away: west").wait_for("exchange 2: ")
+    with run.held():  # how soon it is there depends on the machine
+        federation.join("west").joined["west"].wait_joined()
+    assert run.end(300) == 0, run.text
+    told = json.loads(run.text.splitlines()[-1])
+    missing = told["info"]["missing"]
+    assert {each["site"] for each in missing} == {"west"}
+    assert missing[0]["exchange"] == 1
+    assert max(each["exchange"] for each in missing) < told["info"]["exchanges"]
+    assert federation.model("late").holdings[SITES.index("west")].sum() > 0
 
 
 def test_stopping_the_coordinator_and_the_sites_leaves_no_process_behind(federation):

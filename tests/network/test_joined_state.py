@@ -68,7 +68,8 @@ def test_a_second_join_is_refused_before_it_writes_a_byte(joining, capsys):
         (("--epsilon", "3", *STRONG[2:]), "epsilon would rise from 2 to 3"),
         ((*STRONG[:2], "--delta", "1e-5", *STRONG[4:]), "delta would rise from 1e-06 to 1e-05"),
         ((*STRONG, "--min-report", "19"), "the floor would fall from 20 rows to 19"),
-        ((*BUDGET, *STRONG[8:]), "runs would no longer be limited to 3"),
+        ((*BUDGET, *STRONG[8:]), "runs would be limited to 10 instead of 3"),
+        ((*BUDGET, *STRONG[8:], "--total-epsilon", "9"), "runs would no longer be limited to 3"),
         ((*STRONG, "--max-runs", "4"), "runs would be limited to 4 instead of 3"),
         ((*STRONG, "--methods", "consensus,kfed"), "kfed would be allowed"),
         ((*STRONG, "--max-rounds", "5"), "consensus would have 5 rounds instead of 4"),
@@ -100,3 +101,14 @@ def test_the_same_limits_stronger_ones_and_another_table_need_no_word(joining):
     assert (stronger["min_report"], stronger["max_runs"], stronger["methods"]) == (30, 3, ["consensus"])
     assert joining(*STRONG, "--min-report", "30", "--patience", "0.1", data="others.csv") == 1
     assert SiteFolder.load(Path("state")).digest != stronger["digest"]
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [((), None), (BUDGET, 10), ((*BUDGET, "--max-runs", "40"), 40), ((*BUDGET, "--total-epsilon", "5"), None)],
+    ids=["no budget", "budget", "runs given", "total given"],
+)
+def test_runs_within_a_budget_have_a_limit_also_where_the_owner_names_none(options, most, joining, capsys):
+    joined(joining, *options)
+    assert SiteFolder.load(Path("state")).policy.max_runs == most
+    assert f"; runs: {'no limit' if most is None else most}\n" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Certificates, invitations, programs and their configuration, each by itself."""
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from koncord.errors import KoncordError
+from koncord.network.begun import BegunRun
 from koncord.network.certificates import certificate, site_key, write_authority
 from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.flower.programs import QUIET, environment
@@ -347,3 +349,38 @@ def test_a_site_says_at_once_that_the_servers_certificate_has_expired(expired, t
         assert join.stop() == 0
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(10)
+
+
+def begun_run(folder):
+    folder.mkdir()
+    begun = BegunRun(folder=folder, run="r", started="2026-01-01T00:00:00+00:00", sites=("north",), method={})
+    begun.save()
+    return begun
+
+
+def test_a_begun_run_is_resumed_by_the_version_that_began_it(tmp_path):
+    assert BegunRun.load((begun := begun_run(tmp_path / "run")).folder) == begun
+
+
+@pytest.mark.parametrize(
+    ("began", "said"),
+    [
+        (None, r"begun with a koncord older than this \(.*\); begin the run anew with another --out"),
+        ("0.0.7", r"begun with koncord 0\.0\.7, and this is .*\(pip install koncord==0\.0\.7\), or begin the run anew"),
+    ],
+)
+def test_a_run_of_another_version_is_refused_with_a_way_out(tmp_path, began, said):
+    path = begun_run(tmp_path / "run").folder / "resume.json"
+    kept = json.loads(path.read_text())
+    del kept["koncord"]
+    path.write_text(json.dumps(kept if began is None else {**kept, "koncord": began}))
+    with pytest.raises(KoncordError, match=said):
+        BegunRun.load(path.parent)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"koncord": 5}', '"text"'])
+def test_a_damaged_note_of_a_begun_run_is_an_error_that_names_the_file(tmp_path, text):
+    path = begun_run(tmp_path / "run").folder / "resume.json"
+    path.write_text(text)
+    with pytest.raises(KoncordError, match="run"):
+        BegunRun.load(path.parent)

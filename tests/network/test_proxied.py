@@ -1,5 +1,6 @@
 """A site whose only way out is an HTTP proxy: all it says to its coordinator goes through it, still encrypted."""
 
+import re
 import socket
 import ssl
 import threading
@@ -36,6 +37,19 @@ def serving(handle):
         thread.join(10)
 
 
+def read_request(taken):
+    """Read all of it: a connection that is closed with bytes unread is reset, and the answer with it."""
+    head, body = b"", b""
+    while b"\r\n\r\n" not in head:
+        if not (part := taken.recv(1 << 16)):
+            return
+        head += part
+    head, _, body = head.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *(\d+)", head)
+    while length and len(body) < int(length[1]) and (part := taken.recv(1 << 16)):
+        body += part
+
+
 @pytest.fixture
 def proxied(tmp_path, monkeypatch):
     """The coordinator's address, the site's folder, and what the proxy was asked and has seen."""
@@ -48,8 +62,7 @@ def proxied(tmp_path, monkeypatch):
     def coordinator(plain):
         try:
             with context.wrap_socket(plain, server_side=True) as taken:
-                while b"\r\n\r\n" not in taken.recv(1 << 16):
-                    pass
+                read_request(taken)
                 taken.sendall(ANSWER)
         except OSError:  # the other side has gone
             return

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import socket
 import ssl
 import stat
@@ -12,6 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import warnings
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -252,6 +254,46 @@ def test_plain_http_is_refused(federation):
         assert plain.recv(100).startswith(b"HTTP/1.1 400")
 
 
+def old_client(version):
+    """A client of one version of TLS that takes any certificate and any cipher."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        context.minimum_version = context.maximum_version = version
+    return context
+
+
+def test_old_versions_of_tls_are_refused(federation):
+    for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2):
+        with socket.create_connection(("localhost", federation.ports[0]), timeout=10) as plain:
+            if version is ssl.TLSVersion.TLSv1_2:
+                with old_client(version).wrap_socket(plain) as encrypted:
+                    assert encrypted.version() == "TLSv1.2"
+            else:
+                with pytest.raises(ssl.SSLError):
+                    old_client(version).wrap_socket(plain)
+
+
+def test_idle_connections_of_nobody_keep_no_site_out(federation):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with ExitStack() as held:
+            for _ in range(1_100):
+                held.enter_context(socket.create_connection(("localhost", federation.ports[0]), timeout=10))
+            kind = {"Content-Type": "application/protobuf"}
+            assert post(federation, "/v1/fleet/pull-messages", **kind) in (400, 401)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_one_invitation_at_two_machines_is_one_site(federation, tmp_path):
+    """Which of them answers is not left to chance: the second is refused as long as the first is there."""
+    assert "holds the site for connected" in refused(federation, tmp_path)
+    assert federation.joined["north"].is_joined
+
+
 def refused(federation, tmp_path, variables=None, **changes):
     """What join says with a changed invitation, until it has been refused once."""
     content = json.loads((federation.folder / "north.invite").read_text()) | changes
@@ -275,12 +317,9 @@ def test_a_server_of_another_authority_is_refused(federation, tmp_path):
 
 
 WRONG_CLOCK = """\
-import datetime, sys, time
+import time
 right = time.time
 time.time = lambda: right() + {seconds}
-if "join" in sys.orig_argv:
-    import flwr.supercore.date
-    flwr.supercore.date.now = lambda: datetime.datetime.fromtimestamp(time.time(), datetime.UTC)
 """
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import koncord
+from koncord.aggregate.consensus import calibration
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.cli import main
 from koncord.errors import (
@@ -66,7 +67,7 @@ def invitation(name):
     return Invitation(site=name, address="localhost:1", authority="ca", key=KEYS[name])
 
 
-ALL = ("afcl", "consensus", "fedgem", "fedkmeans", "kfed", "spahm")
+ALL = ("afcl", "consensus", "fedgem", "fedkmeans", "fedkstarhc", "hdbscan", "kfed", "spahm")
 
 
 def make(folder, name, X=None, **options):
@@ -179,6 +180,32 @@ def test_raw_tables_on_disk_give_the_model_of_raw_tables_in_memory(missing, tmp_
         np.testing.assert_array_equal(kept.assign(rows), labels)
 
 
+def test_sites_on_disk_are_harmonized_as_sites_in_memory_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "FEWEST_CLIENTS", len(NAMES))
+    places, rng = np.array([[0.0, 0, 0], [9, 0, 1], [0, 7, 2], [3, 1, 11]]), np.random.default_rng(0)
+    shift = {"north": np.zeros(3), "south": np.array([6.0, -5, 4])}
+    rows = {site: np.concatenate([rng.normal(place, 1, (60, 3)) for place in places]) + shift[site] for site in NAMES}
+    policy, aggregator = SitePolicy(min_report=20), koncord.Consensus(harmonize=True)
+    estimator = estimator_named(**ESTIMATOR)
+    for site in NAMES:
+        SiteFolder.create(tmp_path / site, invitation(site), rows[site], COLUMNS, policy)
+    sites = [
+        Site(site, rows[site], COLUMNS, estimator=estimator, aggregator=aggregator, policy=policy) for site in NAMES
+    ]
+    ours, theirs = (
+        run_federation(link, aggregator, seed=1, standardize=True, settings={}, preparation=Preparation())
+        for link in (OnDisk(tmp_path, aggregator), InProcess(sites))
+    )
+    assert ours.n_clusters == 4
+    np.testing.assert_array_equal(ours.centers, theirs.centers)
+    for site in NAMES:
+        np.testing.assert_array_equal(ours.offsets[site], theirs.offsets[site])
+        run = tmp_path / site / "runs" / "run-1"
+        labels = [int(line.split(",")[1]) for line in (run / "labels.csv").read_text().splitlines()[1:]]
+        np.testing.assert_array_equal(ours.predict(rows[site], site=site), labels)
+        assert np.bincount(labels).min() > 55
+
+
 @pytest.mark.parametrize("privacy", [None, Budget(epsilon=8.0, delta=1e-6, bound=30.0)])
 def test_a_site_on_disk_with_more_columns_takes_part_with_those_that_all_have(tmp_path, privacy):
     make(tmp_path, "north", budget=privacy)
@@ -257,7 +284,7 @@ def told(aggregator, **estimator):
         (koncord.Consensus(n_rounds=10_000), {}, "10001 rounds of consensus; its owner allows 1"),
         (koncord.FedKMeans(2, n_rounds=3), {"max_rounds": 2}, "3 rounds of fedkmeans; its owner allows 2"),
         (koncord.FFCM(2), {"allows_disclosure": False}, "asked for ffcm; its owner allows consensus, fedkm"),
-        (koncord.FedGEM(), {}, "asked for fedgem; its owner allows afcl, consensus, fedkmeans, kfed, spahm "),
+        (koncord.FedGEM(), {}, "asked for fedgem; its owner allows afcl, consensus, fedkmeans, fedkstarhc, hdbscan, "),
         (koncord.KFed(2), {"methods": ["consensus"]}, "asked for kfed; its owner allows consensus "),
     ],
 )
@@ -530,7 +557,9 @@ def test_the_digest_of_a_table_tells_values_columns_and_shape():
 
 
 def test_every_aggregator_is_known_by_its_name():
-    assert {"fedgem", "kfed", "fedkmeans", "ffcm", "spahm", "afcl", "consensus"} == set(AGGREGATORS.own)
+    assert {"fedgem", "kfed", "fedkmeans", "ffcm", "spahm", "fedkstarhc", "hdbscan", "afcl", "consensus"} == set(
+        AGGREGATORS.own
+    )
     assert all(aggregator_named(name).name == name for name in AGGREGATORS.own)
 
 

@@ -9,20 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from koncord.network.processes import command_line
 from network.federation import SITES, descendants
 
 pytestmark = pytest.mark.network
 
 METHOD = ("--aggregator", "kfed", "--clusters", "3", "--seed", "5")
 MOST_MEMORY = 300  # megabytes of a site, all its processes together
-
-
-def command_line(pid):
-    """What every user of the machine can read of a process."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    except OSError:  # it ended meanwhile
-        return ""
 
 
 def memory(pid):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from getpass import getuser
+from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
@@ -45,6 +46,7 @@ class BegunRun:
         path = folder / SETTINGS
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
+            check_version(folder, kept.get("koncord"))
             return cls(
                 folder=folder,
                 run=kept["run"],
@@ -54,11 +56,12 @@ class BegunRun:
                 left_out=dict(kept.get("left_out", {})),
                 stopped_after=kept.get("stopped_after"),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise KoncordError(f"'{path}' does not say how to resume a run.") from error
 
     def save(self) -> None:
         kept: dict[str, Any] = {
+            "koncord": version("koncord"),
             "run": self.run,
             "started": self.started,
             "sites": list(self.sites),
@@ -147,6 +150,20 @@ def check_begun(folder: Path) -> None:
     if not (folder / SETTINGS).is_file():
         what = "is finished" if (folder / MODEL).exists() else "holds no run that was begun"
         raise KoncordError(f"'{folder}' {what}; there is nothing to resume.")
+
+
+def check_version(folder: Path, begun_with: str | None) -> None:
+    """`KoncordError` if another version began the run: what it asked the sites is not what this one would ask."""
+    this = version("koncord")
+    if begun_with == this:
+        return
+    anew = "begin the run anew with another --out: the sites answer it as they answer any run"
+    if begun_with is None:
+        raise KoncordError(f"The run in '{folder}' was begun with a koncord older than this ({this}); {anew}.")
+    raise KoncordError(
+        f"The run in '{folder}' was begun with koncord {begun_with}, and this is {this}; resume it with that version "
+        f"(pip install koncord=={begun_with}), or {anew}."
+    )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Private keys are in files that only their owner can read.
 import hashlib
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -229,6 +229,17 @@ def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def signing_calls(private: bytes) -> Callable[[bytes], bytes]:
+    """Makes the signatures of a site's key as Flower checks them, with another digest than `signed`."""
+    key = private_key(private)
+    return lambda data: key.sign(data, ec.ECDSA(hashes.SHA256()))
+
+
+def public_pem(public: bytes) -> bytes:
+    """A site's public key in the form in which Flower keeps it."""
+    return public_key(public).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def private_key(private: bytes) -> ec.EllipticCurvePrivateKey:

@@ -10,13 +10,17 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 from typing import Any
 
+from koncord._files import disk_problem
 from koncord.aggregate.base import Aggregator
+from koncord.aggregate.private import check_private_form
 from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.estimate.named import estimator_named
 from koncord.network.begun import AT_THE_SITES, RECEIPTS, BegunRun, new_name, sole_run
 from koncord.network.certificates import is_signed
+from koncord.network.flower import control
 from koncord.network.flower.link import FlowerLink, Relay
 from koncord.network.method import RunRequest, identifier, statement_text
+from koncord.network.peers import session_name, stated_by
 from koncord.network.places import Coordinator
 from koncord.network.processes import Stopped, say
 from koncord.network.runstate import (
@@ -30,13 +34,15 @@ from koncord.network.runstate import (
 )
 from koncord.network.studies import read_study
 from koncord.network.watch import Watched
+from koncord.privacy.budget import Budget
 from koncord.report.page import page
 from koncord.runs.folder import REPORTS, read_run, replace_run, write_run
 from koncord.runs.reports import Reports
 from koncord.session import federation
 from koncord.session.federation import RunResult
 from koncord.session.growing import with_late
-from koncord.session.policy import ServerPolicy
+from koncord.session.policy import ServerPolicy, SitePolicy
+from koncord.session.transport import PackedLink
 
 LOOK_EVERY = 1.0
 
@@ -59,6 +65,7 @@ def drive(
     estimator: Mapping[str, Any],
     request: RunRequest,
     policy: ServerPolicy,
+    budget: Budget | None = None,
     **arguments: Any,
 ) -> FinishedRun:
     """Run both phases over the sites of a run that was begun, and write its folder.
@@ -77,6 +84,8 @@ def drive(
         What the owners of the sites are shown.
     policy : ServerPolicy
         Quorum and timeouts.
+    budget : Budget or None, default None
+        With one, the coordinator sees sums over all sites only, within the budget that all have joined with.
     **arguments
         Others of `koncord.session.federation.run`.
 
@@ -86,7 +95,10 @@ def drive(
         The result and the names of the run.
     """
     nodes = {site: node for site, node in place.sites().items() if site in begun.sites}
-    stated = statement_text(aggregator, estimator, request)
+    if budget is not None:
+        check_private_form(aggregator)
+    sums = None if budget is None else stated_by(place, begun.sites, budget)
+    stated = statement_text(aggregator, estimator, request, sums)
     state = first_state(begun, request, stated, aggregator)
     write_state(place.folder, state)
     of_study = "" if request.study is None else f" of the study {request.study}"
@@ -108,8 +120,9 @@ def drive(
             keys=keys_of(place, nodes),
             receipts=begun.folder / RECEIPTS,
         )
+        run = federation.run if budget is None else partial(run_summed, budget, begun, stated)
         with noting_cause(begun, link):
-            result = federation.run(
+            result = run(
                 link,
                 aggregator,
                 estimator=estimator_named(**estimator),
@@ -123,6 +136,29 @@ def drive(
     begun.finish()
     link.note(state=FINISHED, awaited=(), owners={}, clusters=model.n_clusters)
     return FinishedRun(result=result, run=begun.run, identifier=state.identifier, n_exchanges=link.n_exchanges)
+
+
+def run_summed(
+    budget: Budget,
+    begun: BegunRun,
+    stated: str,
+    link: PackedLink,
+    aggregator: Aggregator,
+    **arguments: Any,
+) -> RunResult:
+    """The run over a link, with secure sums: what shapes or asks of single sites is left out."""
+    from koncord.session.summing import run_in_sums
+
+    for name in ("standardize", "preparation", "local_counts"):
+        arguments.pop(name)
+    return run_in_sums(
+        link,
+        aggregator,
+        session=session_name(stated, begun.run),
+        n_parties=len(begun.sites),
+        policy=SitePolicy(budget=budget),
+        **arguments,
+    )
 
 
 def add_site(place: Coordinator, out: Path, site: str, policy: ServerPolicy) -> tuple[RunResult, str]:
@@ -158,7 +194,8 @@ def add_site(place: Coordinator, out: Path, site: str, policy: ServerPolicy) -> 
 @contextmanager
 def relayed(place: Coordinator, run: str) -> Iterator[Relay]:
     """Flower's carrier of the messages of a run."""
-    with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder)) as relay:
+    own = partial(control.is_carried, place), partial(control.stop_run, place)
+    with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder), *own) as relay:
         say(f"Flower run {relay.run_id} carries run {run}")
         yield relay
 
@@ -178,6 +215,8 @@ def resumable(place: Coordinator, begun: BegunRun, again: str) -> Iterator[None]
         raise KoncordError(f"{error} Go on with: {again}") from error
     except (ValueError, TypeError, ArithmeticError) as error:  # the call itself was checked before
         raise KoncordError(f"The run failed: {error} Go on with: {again}") from error
+    except OSError as error:
+        raise KoncordError(f"{disk_problem(error)} When there is room, go on with: {again}") from error
 
 
 @contextmanager

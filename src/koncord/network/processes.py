@@ -46,6 +46,11 @@ class Program:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
+    def started(self, word: str) -> tuple[int, str] | None:
+        """The number and the start time of a process that it started and whose command line has this word (Linux)."""
+        found = [pid for pid in children(self.process.pid) if word in command_line(pid)]
+        return (found[0], start_time(found[0])) if found else None
+
     def stop(self) -> None:
         """End it and everything it started: asked first, then made to."""
         if not self.has_ended:
@@ -90,6 +95,23 @@ def has_mark(entry: Path, mark: str) -> bool:
         return mark.encode() in (entry / "environ").read_bytes().split(b"\0")
     except OSError:  # it ended meanwhile, or is another user's
         return False
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this one started and that live now."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, thread.read_text(encoding="ascii").split())
+    return found
+
+
+def command_line(pid: int) -> str:
+    """The words of a process, one space between them; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def start_time(pid: int) -> str:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -28,22 +28,27 @@ from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.private import check_private_form
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
+from koncord.data.files import Table
 from koncord.errors import ConsentRefused, DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.consent import REFUSED, WAITING, Terms, consent_to, hold
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
+from koncord.network.peers import parties_of, session_name, write_peers
 from koncord.network.places import Invitation
 from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
 from koncord.protocol.chain import receipt_for
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.protocol.wire import unpack, wire_name
-from koncord.runs.assignments import as_csv, assign_scaled
+from koncord.runs.assignments import as_csv, labeled
 from koncord.session.checkpoint import SiteMemory
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.versions import Change, Kept, first_version, keep_version, next_version, read_version
 from koncord.types import FloatArray
+
+if TYPE_CHECKING:
+    from koncord.privacy.releases import Parties
 
 RUNS = "runs.txt"
 OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
@@ -111,10 +116,12 @@ class SiteFolder:
         levels: Mapping[str, tuple[str, ...]] | None = None,
         ledgers: Path | None = None,
         terms: Terms | None = None,
+        peers: Mapping[str, str] | None = None,
         may_weaken: bool = True,
     ) -> Self:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`.
 
+        `peers` are the fingerprints of the other sites of secure sums, where the owner names them.
         Unless it `may_weaken`, nothing is written over the files of a site with stronger limits: `NotAllowed` says what
         would become weaker. The caller is the folder's `sole_owner`.
         """
@@ -159,6 +166,8 @@ class SiteFolder:
         with atomic_file(folder / "table.npy", private=True) as file:
             np.save(file, X, allow_pickle=False)
         made.keep_version(X)
+        if peers is not None:
+            write_peers(folder, peers, named=True)
         write_atomic(folder / "site.json", json.dumps(made.content(), indent=1).encode(), private=True)
         return made
 
@@ -217,6 +226,7 @@ class SiteFolder:
                 total_epsilon=content.get("total_epsilon"),
                 changed=content.get("changed", SitePolicy.changed),
                 allows_disclosure=content["allows_disclosure"],
+                allows_sums=content.get("allows_sums", SitePolicy.allows_sums),
             ),
             terms=Terms.from_record(content.get("consent", {})),
         )
@@ -300,6 +310,8 @@ def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
         yield f"runs would be limited to {new.max_runs} instead of {old.max_runs}"
     if old.total_epsilon is not None and (new.total_epsilon is None or new.total_epsilon > old.total_epsilon):
         yield f"all runs would no longer be limited to epsilon {old.total_epsilon:g} together"
+    if new.allows_sums and old.budget is not None and not old.allows_sums:
+        yield "its noise would be divided over the sites of a run with secure sums (--secure-sums)"
     yield from weakened_terms(before.terms, after.terms)
     if new.allows_disclosure and not old.allows_disclosure:
         yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"
@@ -372,6 +384,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
         return Reply(refused=reason)
     with noting_refusal(ledger):
         note_run(place, run)
+        parties = stated_parties(place, statement, sign, run, method)
     with locked(own / "lock"), one_thread():
         with noting_refusal(ledger):
             uses = stated_columns(place, statement)
@@ -387,6 +400,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
                 ledger=ledger,
                 levels=place.levels,
                 partition=None if kept is None else kept.partition(place.policy.min_report),
+                parties=parties,
             )
             table = place.digest if kept is None else kept.digest
             identity = {"table": table, "method": method, "min_report": place.policy.min_report}
@@ -394,7 +408,8 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
         if site.guard.is_over and not (own / "labels.csv").exists():
             write_labels(own, site, messages[-1])
-    if place.terms.holds and hold(folder, run, exchange, [readable(reply, aggregator) for reply in answered.replies]):
+    kinds = (*aggregator.replies.values(), *reply_kinds(parties))
+    if place.terms.holds and hold(folder, run, exchange, [readable(reply, kinds) for reply in answered.replies]):
         return Reply(waiting=RELEASE)
     receipt = ""
     if sign is not None:
@@ -436,9 +451,32 @@ def stated_columns(place: SiteFolder, statement: Statement) -> tuple[str, ...]:
     return columns
 
 
-def readable(reply: bytes, aggregator: Aggregator) -> dict[str, Any]:
-    """Every number of a reply, for its owner to read."""
-    message, round_ = unpack(reply, (*setup.REPLIES.values(), *aggregator.replies.values()))
+def stated_parties(
+    place: SiteFolder, statement: Statement, sign: Callable[[bytes], bytes] | None, run: str, method: str
+) -> "Parties | None":
+    """The sites of the run's secure sums, if it has them and this site's owner allows them."""
+    sums = statement.sums
+    if sums is None:
+        return None
+    if not place.policy.allows_sums:
+        raise NotAllowed(
+            f"site {place.name!r} was asked to add to secure sums, which its owner does not allow (--secure-sums)."
+        )
+    return parties_of(place.folder, place.name, sums, place.policy.budget, sign, session_name(method, run))
+
+
+def reply_kinds(parties: "Parties | None") -> tuple[type[Any], ...]:
+    """What a site sends in a run with secure sums, beside what it sends in any."""
+    if parties is None:
+        return ()
+    from koncord.privacy.releases import REPLIES
+
+    return tuple(REPLIES.values())
+
+
+def readable(reply: bytes, kinds: Sequence[type[Any]]) -> dict[str, Any]:
+    """Every number of a reply of the method, of one of these kinds, for its owner to read."""
+    message, round_ = unpack(reply, (*setup.REPLIES.values(), *kinds))
     values = {each.name: getattr(message, each.name) for each in fields(message)}
     return {
         "message": wire_name(type(message)),
@@ -569,7 +607,7 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )
-    found = assign_scaled(model, plan.apply(site.table, site.columns, site.levels, centers=model.centers))
+    found = labeled(model, Table(name=site.name, X=site.table, columns=site.columns, levels=site.levels))
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")

@@ -5,20 +5,28 @@ Flower's Control API asks for no credentials; it is reached on this machine alon
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import httpx
-from flwr.common.constant import HEARTBEAT_PATIENCE
-from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListNodesResponse,
+    ListRunsRequest,
+    ListRunsResponse,
+    RegisterNodeRequest,
+    RegisterNodeResponse,
+    StopRunRequest,
+    StopRunResponse,
+    UnregisterNodeRequest,
+    UnregisterNodeResponse,
+)
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from koncord.errors import KoncordError
-from koncord.network.certificates import public_key
+from koncord.network.certificates import public_pem
+from koncord.network.flower.calls import Calls
 from koncord.network.places import Coordinator
 
 
@@ -30,27 +38,45 @@ class KnownKey:
     last_seen: str  # ISO 8601, UTC; empty where it never was
 
 
+CONTROL = "/v1/control"
+HEARTBEAT_PATIENCE = 2  # intervals, after which Flower holds a site for away
 KEY_STATES = {"online": "connected", "offline": "away", "registered": "not seen yet", "unregistered": "revoked"}
 
 
 def register(place: Coordinator, site: str, public: str) -> int:
     """Flower's number of a new key."""
-    with control(place, f"register site {site!r}") as client:
-        key = public_key_to_bytes(public_key(public.encode()))
-        return int(client.RegisterNode(RegisterNodeRequest(public_key=key, name=site)).node_id)
+    with control(place, f"register site {site!r}") as calls:
+        request = RegisterNodeRequest(public_key=public_pem(public.encode()), name=site)
+        return int(calls.call(f"{CONTROL}/register-node", request, RegisterNodeResponse).node_id)
 
 
 def unregister(place: Coordinator, node: int) -> None:
     """Take a key from Flower, which from then on refuses every call that it signs."""
-    with control(place, "take a key from Flower") as client:
-        client.UnregisterNode(UnregisterNodeRequest(node_id=node))
+    with control(place, "take a key from Flower") as calls:
+        calls.call(f"{CONTROL}/unregister-node", UnregisterNodeRequest(node_id=node), UnregisterNodeResponse)
 
 
 def nodes(place: Coordinator) -> dict[int, KnownKey]:
     """Every key that Flower knows, by its number."""
-    with control(place, "list the sites") as client:
-        listed = client.ListNodes(ListNodesRequest()).nodes_info
+    with control(place, "list the sites") as calls:
+        listed = calls.call(f"{CONTROL}/list-nodes", ListNodesRequest(), ListNodesResponse).nodes_info
     return {each.node_id: node_of(each) for each in listed}
+
+
+def is_carried(place: Coordinator, run: str) -> bool:
+    """Whether Flower still carries its run of this number, or is about to: not if it has ended or was started anew."""
+    try:
+        with control(place, "list its runs") as calls:
+            found = calls.call(f"{CONTROL}/list-runs", ListRunsRequest(run_id=int(run)), ListRunsResponse).run_dict
+    except KoncordError:
+        return False
+    return int(run) in found and found[int(run)].status.status != "finished"
+
+
+def stop_run(place: Coordinator, run: str) -> None:
+    """Have Flower give up a run that has not begun: it would try to begin it for ever."""
+    with suppress(KoncordError), control(place, "stop a run") as calls:
+        calls.call(f"{CONTROL}/stop-run", StopRunRequest(run_id=int(run)), StopRunResponse)
 
 
 def node_of(info: NodeInfo) -> KnownKey:
@@ -63,19 +89,18 @@ def node_of(info: NodeInfo) -> KnownKey:
 
 
 @contextmanager
-def control(place: Coordinator, what: str) -> Iterator[ControlHttpClient]:
-    """Flower's own client of its Control API; `KoncordError` says what could not be done."""
+def control(place: Coordinator, what: str) -> Iterator[Calls]:
+    """Calls of Flower's Control API; `KoncordError` says what could not be done."""
     authority = place.internal_authority
     host = f"[{place.flower_host}]" if ":" in place.flower_host else place.flower_host
-    client = ControlHttpClient.from_server_address(
+    calls = Calls(
         f"{host}:{place.internal_port}",
-        insecure=authority is None,
-        root_certificates=None if authority is None else authority.read_bytes(),
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="koncord")],
+        authority=None if authority is None else authority.read_bytes(),
+        component="koncord",
     )
-    with client:
+    with calls:
         try:
-            yield client
+            yield calls
         except httpx.HTTPStatusError as error:
             reason = " ".join(error.response.text.split())[:300]
             raise KoncordError(f"Flower did not {what}: it answered {error.response.status_code}: {reason}") from error

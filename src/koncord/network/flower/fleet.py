@@ -13,41 +13,40 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from flwr.app import ConfigRecord, Error, Message, RecordDict
-from flwr.app.message import make_message, remove_content_from_message
-from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
+    ActivateNodeResponse,
     DeactivateNodeRequest,
+    DeactivateNodeResponse,
     PullMessagesRequest,
+    PullMessagesResponse,
     PushMessagesRequest,
+    PushMessagesResponse,
     RegisterNodeFleetRequest,
+    RegisterNodeFleetResponse,
     UnregisterNodeFleetRequest,
+    UnregisterNodeFleetResponse,
 )
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ConfirmMessageReceivedResponse,
+    Metadata,
+    PullObjectRequest,
+    PullObjectResponse,
+    PushObjectRequest,
+    PushObjectResponse,
+)
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from koncord.errors import KoncordError
-from koncord.network.certificates import private_key
+from koncord.network.certificates import public_half, public_pem, site_key
+from koncord.network.flower.calls import Calls, signed_by
+from koncord.network.flower.objects import record_in, reply_to
 from koncord.network.flower.programs import SITE
 
 RECORD = "koncord"
+FLEET = "/v1/fleet"
 EXCHANGE, NAME = "query.exchange", "query.name"
 # Seconds. Flower holds a site for away when it has not heard from it for two intervals; it takes no shorter ones.
 INTERVAL, HEARTBEAT_EVERY = 10.0, 4.0
@@ -69,7 +68,7 @@ class Question:
 
     kind: str
     record: Mapping[str, Any]  # what stands under koncord's name in it; empty if nothing does
-    message: Message
+    metadata: Metadata
 
 
 class Fleet:
@@ -77,14 +76,14 @@ class Fleet:
 
     Parameters
     ----------
-    client : FleetHttpClient
-        Flower's own client of its Fleet API.
+    calls : Calls
+        Of Flower's Fleet API.
     node : int
         Flower's number of the site.
     """
 
-    def __init__(self, client: FleetHttpClient, node: int) -> None:
-        self.client, self.node = client, Node(node_id=node)
+    def __init__(self, calls: Calls, node: int) -> None:
+        self.calls, self.node = calls, Node(node_id=node)
         self._heard = time.monotonic()
 
     def stay(self) -> None:
@@ -93,55 +92,62 @@ class Fleet:
             return
         with told_as_lost():
             request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=INTERVAL)
-            if not self.client.SendNodeHeartbeat(request).success:
+            if not self.calls.call(f"{FLEET}/send-node-heartbeat", request, SendNodeHeartbeatResponse).success:
                 raise ConnectionLost("it does not know this site any more")
         self._heard = time.monotonic()
 
     def receive(self) -> Question | None:
         """The next message for this site; None if there is none."""
         with told_as_lost():
-            response = self.client.PullMessages(PullMessagesRequest(node=self.node))
-            if not response.messages_list:
+            request = PullMessagesRequest(node=self.node)
+            came = self.calls.call(f"{FLEET}/pull-messages", request, PullMessagesResponse)
+            if not came.messages_list:
                 return None
-            metadata = message_from_proto(response.messages_list[0]).metadata
-            run, tree = metadata.run_id, response.message_object_trees[0]
-            inflated = pull_and_inflate_object_from_tree(
-                tree,
-                make_pull_object_fn_protobuf(self.client.PullObject, self.node, run),
-                make_confirm_message_received_fn_protobuf(self.client.ConfirmMessageReceived, self.node, run),
-                return_type=Message,
-                max_time=OBJECT_WITHIN,
-                initial_backoff=OBJECT_POLL,
+            if len(came.message_object_trees) != len(came.messages_list):
+                raise ValueError("a message came without its objects.")
+            metadata, tree = came.messages_list[0].metadata, came.message_object_trees[0]
+            record = record_in(tree, RECORD, lambda number: self.pulled(metadata.run_id, number))
+            confirm = ConfirmMessageReceivedRequest(
+                node=self.node, run_id=metadata.run_id, message_object_id=tree.object_id
             )
-        content = inflated.content if inflated.has_content() else None
-        # What was pulled does not know its own number, which the reply must name.
-        message = make_message(metadata, content, None if content is not None else inflated.error)
-        found = None if content is None else content.config_records.get(RECORD)
-        return Question(kind=metadata.message_type, record=dict(found or {}), message=message)
+            self.calls.call(f"{FLEET}/confirm-message-received", confirm, ConfirmMessageReceivedResponse)
+        return Question(kind=metadata.message_type, record=record or {}, metadata=metadata)
+
+    def pulled(self, run: int, number: str) -> bytes:
+        """One object of a message, waited for if it is still on its way to the coordinator's Flower."""
+        request = PullObjectRequest(node=self.node, run_id=run, object_id=number)
+        end = time.monotonic() + OBJECT_WITHIN
+        while time.monotonic() < end:
+            came = self.calls.call(f"{FLEET}/pull-object", request, PullObjectResponse)
+            if not came.object_found:
+                break
+            if came.object_available:
+                return came.object_content
+            time.sleep(OBJECT_POLL)
+        raise ValueError("a part of the message is not there.")
 
     def reply(self, question: Question, record: Mapping[str, Any] | None) -> None:
         """Answer a message with a record, or without one as a message that koncord does not know."""
-        if record is None:
-            error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "a site of koncord does not answer this.")
-            reply = Message(error, reply_to=question.message)
-        else:
-            reply = Message(RecordDict({RECORD: ConfigRecord(dict(record))}), reply_to=question.message)
-        bare = message_to_proto(remove_content_from_message(reply))
-        bare.metadata.message_id = reply.object_id
-        run = reply.metadata.run_id
-        with told_as_lost(), no_object_id_recompute():
-            pushed = self.client.PushMessages(
-                PushMessagesRequest(
-                    node=self.node,
-                    messages_list=[bare],
-                    message_object_trees=[get_object_tree(reply)],
-                    clientapp_runtime_list=[0.0],  # how long an answer took depends on the rows
-                )
+        reply = reply_to(question.metadata, RECORD, record)
+        with told_as_lost():
+            request = PushMessagesRequest(
+                node=self.node,
+                messages_list=[reply.message],
+                message_object_trees=[reply.tree],
+                clientapp_runtime_list=[0.0],  # how long an answer took depends on the rows
             )
-            push = make_push_object_fn_protobuf(
-                self.client.PushObject, self.node, run_id=run, session_id=pushed.session_id
-            )
-            push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(pushed.objects_to_push))
+            pushed = self.calls.call(f"{FLEET}/push-messages", request, PushMessagesResponse)
+            for number, content in reply.objects.items():
+                if number in pushed.objects_to_push:
+                    part = PushObjectRequest(
+                        node=self.node,
+                        run_id=question.metadata.run_id,
+                        object_id=number,
+                        object_content=content,
+                        session_id=pushed.session_id,
+                    )
+                    if not self.calls.call(f"{FLEET}/push-object", part, PushObjectResponse).stored:
+                        raise ConnectionLost("it did not take the answer")
 
 
 @contextmanager
@@ -152,41 +158,44 @@ def connected(address: str, *, credentials: Path | None, node_file: Path) -> Ite
     `node_file` keeps Flower's number of the site as long as it is connected: a site that was killed is at once taken
     again, instead of when Flower holds it for away.
     """
-    private = generate_key_pairs()[0] if credentials is None else private_key((credentials / "key").read_bytes())
-    public = private.public_key()
-    client = FleetHttpClient.from_server_address(
+    # Without TLS nobody checks the key, but there must be one.
+    private = site_key()[0] if credentials is None else (credentials / "key").read_bytes()
+    public = public_pem(public_half(private))
+    calls = Calls(
         address,
-        insecure=credentials is None,
-        root_certificates=None if credentials is None else (credentials / "ca.crt").read_bytes(),
-        interceptors=[
-            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-            NodeAuthHttpInterceptor(private, public),
-        ],
+        authority=None if credentials is None else (credentials / "ca.crt").read_bytes(),
+        component="SuperNode",
+        signed=signed_by(private),
     )
-    with client:
+    with calls:
         with told_as_lost():
             if credentials is None:
-                client.RegisterNode(RegisterNodeFleetRequest(public_key=public_key_to_bytes(public)))
+                register = RegisterNodeFleetRequest(public_key=public)
+                calls.call(f"{FLEET}/register-node", register, RegisterNodeFleetResponse)
             elif node_file.exists():
                 with suppress(httpx.HTTPStatusError, ValueError):
-                    before = int(node_file.read_text(encoding="ascii"))
-                    client.DeactivateNode(DeactivateNodeRequest(node_id=before))
-            request = ActivateNodeRequest(public_key=public_key_to_bytes(public), heartbeat_interval=INTERVAL)
-            node = client.ActivateNode(request).node_id
+                    deactivate(calls, int(node_file.read_text(encoding="ascii")))
+            request = ActivateNodeRequest(public_key=public, heartbeat_interval=INTERVAL)
+            node = calls.call(f"{FLEET}/activate-node", request, ActivateNodeResponse).node_id
         node_file.write_text(f"{node}", encoding="ascii")
         try:
-            yield Fleet(client, node)
+            yield Fleet(calls, node)
         finally:
-            with suppress(httpx.HTTPError, RuntimeError):
-                client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+            with suppress(httpx.HTTPError, RuntimeError, ValueError):
+                deactivate(calls, node)
                 node_file.unlink(missing_ok=True)
                 if credentials is None:
-                    client.UnregisterNode(UnregisterNodeFleetRequest(node_id=node))
+                    gone = UnregisterNodeFleetRequest(node_id=node)
+                    calls.call(f"{FLEET}/unregister-node", gone, UnregisterNodeFleetResponse)
+
+
+def deactivate(calls: Calls, node: int) -> None:
+    calls.call(f"{FLEET}/deactivate-node", DeactivateNodeRequest(node_id=node), DeactivateNodeResponse)
 
 
 @contextmanager
 def told_as_lost() -> Iterator[None]:
-    """Within the block what Flower's client raises becomes `ConnectionLost`, in a few words."""
+    """Within the block what a call raises becomes `ConnectionLost`, in a few words."""
     try:
         yield
     except httpx.HTTPStatusError as error:
@@ -194,7 +203,7 @@ def told_as_lost() -> Iterator[None]:
         raise ConnectionLost(WORDS.get(httpx.codes(code), f"it answered {code}")) from error
     except httpx.HTTPError as error:
         raise ConnectionLost(in_words(f"{error}")) from error
-    except (RuntimeError, ValueError) as error:  # Flower's reader, at what it cannot read
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:  # at what cannot be read
         raise ConnectionLost(f"its message could not be read ({type(error).__name__})") from error
 
 

@@ -1,9 +1,10 @@
 """The link of `koncord run`: every exchange goes through the relay that Flower runs beside the SuperLink."""
 
+import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from koncord._files import writing
 from koncord.aggregate.base import Replies
 from koncord.errors import KoncordError, MessageError
 from koncord.network.flower.frames import as_frame, from_frame
@@ -23,6 +25,8 @@ from koncord.session.rounds import RoundRequest
 from koncord.session.transport import Carried, Journal, PackedLink, set_aside_for
 
 CONNECTS_WITHIN = 300.0  # seconds; on a busy machine Flower takes minutes to start a run
+LOOK_EVERY = 2.0
+STOPPED = "The coordinator's Flower has stopped (is koncord serve running?)."
 ASK_AGAIN = 2.0  # seconds until a site that waits for its owner is asked the same again
 NOT_YET = {
     "consent": "its owner has not agreed to the run yet",
@@ -186,8 +190,13 @@ class FlowerLink(PackedLink):
     def _keep_receipts(self, came: Came, refused: Collection[str]) -> None:
         if self.receipts is not None:
             lines = [came.receipts[site] + "\n" for site in sorted(came.receipts) if site not in refused]
-            with self.receipts.open("a", encoding="utf-8") as file:
-                file.writelines(lines)
+            before = self.receipts.stat().st_size if self.receipts.exists() else 0
+            try:
+                with writing(self.receipts), self.receipts.open("a", encoding="utf-8") as file:
+                    file.writelines(lines)
+            except OSError:
+                os.truncate(self.receipts, before)  # no half of a line
+                raise
 
 
 class Relay:
@@ -199,11 +208,18 @@ class Relay:
         Folder of Flower's configuration at the coordinator.
     folder : Path
         An empty folder of one's own, for the socket and the program.
+    is_carried : callable
+        Whether Flower still has its run of a number; asked while the relay has not begun.
+    give_up : callable
+        Have Flower give up its run of a number, if the relay has not begun in time.
     """
 
-    def __init__(self, home: Path, folder: Path) -> None:
+    def __init__(
+        self, home: Path, folder: Path, is_carried: Callable[[str], bool], give_up: Callable[[str], None]
+    ) -> None:
         self.home = home
         self.folder = folder
+        self.is_carried, self.give_up = is_carried, give_up
         self.run_id: str | None = None
         self._connection: Connection | None = None
 
@@ -216,10 +232,18 @@ class Relay:
             waiting.start()
             started = call(self.home, "run", str(app), SUPERLINK, "--run-config", f'socket="{socket}"')
             self.run_id = str(started["run-id"])
-            waiting.join(CONNECTS_WITHIN)
+            end = time.monotonic() + CONNECTS_WITHIN
+            is_lost = False
+            try:
+                while waiting.is_alive() and time.monotonic() < end and not is_lost:
+                    waiting.join(LOOK_EVERY)
+                    is_lost = waiting.is_alive() and not self.is_carried(self.run_id)
+            finally:
+                if not accepted and not is_lost:
+                    self.give_up(self.run_id)
         if not accepted:
             self.close()
-            raise KoncordError(f"Flower's run {self.run_id} did not begin in {CONNECTS_WITHIN:g} s.")
+            raise KoncordError(STOPPED if is_lost else f"Flower did not begin its run in {CONNECTS_WITHIN:g} s.")
         self._connection = accepted[0]
         return self
 
@@ -239,7 +263,7 @@ class Relay:
             self._connection.send_bytes(frame)
             return self._connection.recv_bytes()
         except (EOFError, OSError) as error:
-            raise KoncordError("The coordinator's Flower has stopped (is koncord serve running?).") from error
+            raise KoncordError(STOPPED) from error
 
     def connected(self, nodes: Mapping[str, int | None]) -> set[str]:
         """Those of the sites that are connected now."""

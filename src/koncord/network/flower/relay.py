@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from koncord._text import shortened
@@ -19,6 +18,7 @@ from koncord.protocol.received import Received, read_record
 
 RECORD = "koncord"
 MESSAGE_TYPE, NAME_TYPE = "query.exchange", "query.name"
+NODE_UNAVAILABLE = 5  # Flower's code of a message whose site lost its connection
 NAME_WITHIN = 60.0  # seconds
 # Seconds between looks for replies, each of which costs the SuperLink some hundredths of a second: often at first, and
 # the longer nothing came, the more rarely.
@@ -188,7 +188,7 @@ class Exchange:
 
     def take(self, site: str, reply: Message) -> None:
         if reply.has_error():
-            if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+            if reply.error.code == NODE_UNAVAILABLE:
                 self.away[site] = time.monotonic(), "it lost its connection"
             else:
                 self.missing[site] = f"no answer (Flower: {first_words(reply.error.reason or 'no reason')})"
