@@ -331,6 +331,17 @@ def test_random_rows_give_every_sentence_a_verdict():
     assert silent == {"text/meeting-points", "text/frog-class-sizes", "text/anisotropy-by-level"}
 
 
+def test_the_sizes_of_the_frogs_classes_are_those_of_both_sets():
+    told = {"n": 10, "d": 2, "k": 3, "anisotropies": [1.0]}
+    rows = [row("classes", name, "classes", 0, train_sizes=sizes, **told) for name, sizes in FROG_SIZES.items()]
+    claim = sentence(rows, "frog-class-sizes")
+    assert (claim.ours, claim.verdict) == ("48 to 2,905", AGREES)
+    assert sentence(rows[:1], "frog-class-sizes").verdict == DIFFERS
+
+
+FROG_SIZES = {"frog_species": [70, 48, 2434], "frog_genus": [48, 2905, 300]}
+
+
 # --- explanations ---
 
 

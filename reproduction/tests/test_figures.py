@@ -40,9 +40,12 @@ def drawn(name):
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_can_be_drawn_and_says_what_it_is(name):
     figure = drawn(name)
-    assert len(figure.axes) == {"split-onset": 3, "components-before-merging": 1, "points-per-cluster": 16}.get(
-        name, 40
-    )
+    assert len(figure.axes) == {
+        "split-onset": 3,
+        "components-before-merging": 1,
+        "points-per-cluster": 16,
+        "merge-sweep": 16,
+    }.get(name, 40)
     assert FIGURES[name].title
     assert FIGURES[name].caption.endswith(".")
 
@@ -126,3 +129,18 @@ def test_rows_of_the_histograms_are_the_sets_that_were_run():
     figure = drawn("local-counts-a")
     labels = [figure.axes[5 * at].get_ylabel() for at in range(len(SETS))]
     assert labels == ["Waveform", "Abalone", "FrogA", "FrogB", "MNIST", "FMNIST*", "EMNIST*", "CIFAR-10*"]
+
+
+def test_the_merge_sweep_shows_the_papers_numbers_beside_ours():
+    """Of each set the components in one panel and the ARI below it; squares are the paper's."""
+    rows = [
+        row("merge-sweep", "waveform", "asm-s", seed, alphas=[0.0, 1.25], ari=[0.1, 0.2], k=[30 + seed % 2, 11],
+            selected={"merge_factor": 1.25}, selected_ari=0.2, selected_k=11)
+        for seed in SEEDS
+    ]  # fmt: skip
+    figure = FIGURES["merge-sweep"].draw(Findings(rows))
+    papers, ours = figure.axes[0].lines
+    assert ours.get_xydata().tolist() == [[0.0, 30.5], [1.25, 11.0]]
+    assert [0.0, 28.8] in papers.get_xydata().tolist()
+    assert [1.25, 11.1] in papers.get_xydata().tolist()
+    assert figure.axes[4].lines[1].get_ydata().tolist() == pytest.approx([0.1, 0.2])

@@ -62,7 +62,7 @@ def test_grids_have_as_many_configurations_as_the_paper_says():
 @pytest.mark.parametrize("method", [method for method in PHASE_1 if method != "oracle"])
 def test_the_estimator_of_every_method_counts_separated_clusters(method, blobs):
     X, _ = blobs([[0, 0], [40, 0], [0, 40]], n_each=120)
-    estimator = phase_1(method, "waveform", [9])
+    estimator = phase_1(method, "waveform", [9], 0)
     if method == "dpgmm":
         assert len(estimator.param_grid["concentration"]) == 6
         estimator = LabelFreeSearch(DPGMM(truncation=12), estimator.param_grid)
@@ -70,14 +70,14 @@ def test_the_estimator_of_every_method_counts_separated_clusters(method, blobs):
 
 
 def test_the_oracle_alone_is_reported_the_counts():
-    assert phase_1("oracle", "waveform", [2, 3]).for_client("site-2", 1).counts == 3
+    assert phase_1("oracle", "waveform", [2, 3], 0).for_client("site-2", 1).counts == 3
     with pytest.raises(ValueError, match="'method' must be one of"):
-        phase_1("guess", "waveform", [2])
+        phase_1("guess", "waveform", [2], 0)
 
 
 def test_asm_searches_the_finer_merge_factors_on_mnist_alone():
-    assert {name for name in SETS if 0.9 in phase_1("asm-i", name, []).merge_factor} == {"mnist"}
-    assert phase_1("asm-i", "mnist", []).covariance == "identity"
+    assert {name for name in SETS if 0.9 in phase_1("asm-i", name, [], 0).merge_factor} == {"mnist"}
+    assert phase_1("asm-i", "mnist", [], 0).covariance == "identity"
 
 
 def test_the_released_program_runs_longer_on_fmnist():

@@ -21,6 +21,7 @@ from koncord.estimate.asm import ASM_GRID
 from koncord.estimate.search import combinations
 from koncord_reproduction import runner, synthetic
 from koncord_reproduction.protocol import QUARTER_SEED, SETS
+from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 from koncord_reproduction.rows import Row, Run
 from koncord_reproduction.runner import chosen_config, deal, table, upsilon_for, values_of
 
@@ -212,8 +213,8 @@ def test_kmeans_is_given_the_number_of_classes():
 @pytest.mark.parametrize(
     ("method", "estimator"),
     [
-        ("xmeans", koncord.XMeans(min_components=2, random_state=42)),
-        ("gmeans", koncord.GMeans(significance=0.0073, start="k-means++", random_state=42)),
+        ("xmeans", PyXMeans(random_state=42)),
+        ("gmeans", PyGMeans(random_state=42)),
     ],
 )
 def test_xmeans_and_gmeans_are_what_pyclustering_does_with_nothing_to_choose(method, estimator):

@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from koncord import ASM, LabelFreeSearch
 from koncord.estimate.asm import ASM_GRID, MNIST_MERGE_FACTORS
-from koncord.kernels import splitting
+from koncord.kernels import centered, splitting
 
 
 def random_table(seed):
@@ -78,7 +78,7 @@ def test_a_table_far_wider_than_long_equals_the_plain_algorithm():
 def test_components_larger_than_a_block_equal_the_plain_algorithm(monkeypatch, kept_floats):
     """Blocks of thirty rows, kept from one iteration to the next or made anew each time."""
     monkeypatch.setattr(splitting, "BLOCK_FLOATS", 150)
-    monkeypatch.setattr(splitting, "KEPT_FLOATS", kept_floats)
+    monkeypatch.setattr(centered, "KEPT_FLOATS", kept_floats)
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 3)) + 4 * rng.normal(size=(3, 3))[rng.integers(3, size=200)]
     config = {"split_factor": 0.7, "min_mass": 4, "merge_factor": 0.75}

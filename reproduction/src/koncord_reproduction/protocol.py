@@ -13,13 +13,12 @@ from koncord.aggregate.fedkmeans import FedKMeans
 from koncord.aggregate.ffcm import FFCM
 from koncord.aggregate.kfed import KFed
 from koncord.aggregate.spahm import SPAHM
-from koncord.estimate import asm, dpgmm, gmeans, xmeans
+from koncord.estimate import asm, dpgmm
 from koncord.estimate.asm import ASM, MNIST_MERGE_FACTORS
 from koncord.estimate.dpgmm import DPGMM
-from koncord.estimate.gmeans import GMeans
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import LabelFreeSearch
-from koncord.estimate.xmeans import XMeans
+from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 
 EVALUATION_SEEDS = tuple(range(42, 52))
 TUNING_SEEDS = (1000, 1001)
@@ -74,8 +73,11 @@ METHODS = tuple(dict.fromkeys((*PHASE_1, *POOLED, *RELEASED, *AGGREGATORS)))
 RELEASED_ROUNDS, RELEASED_ROUNDS_FMNIST = 10, 20
 
 
-def phase_1(method: str, dataset: str, true_counts: Sequence[int]) -> Any:
-    """The estimator that every client runs; only the oracle is given the counts."""
+def phase_1(method: str, dataset: str, true_counts: Sequence[int], seed: int) -> Any:
+    """The estimator that every client runs; only the oracle is given the counts.
+
+    X-means and G-means have the seed of the run at every client: pooled, that gives the paper's figures to the digit.
+    """
     if method == "oracle":
         return counts_alone(true_counts)
     if method in ("asm-s", "asm-i"):
@@ -86,9 +88,9 @@ def phase_1(method: str, dataset: str, true_counts: Sequence[int]) -> Any:
     if method == "dpgmm":
         return LabelFreeSearch(DPGMM(), dpgmm.DPGMM_GRID)
     if method == "xmeans":
-        return XMeans(**xmeans.XMEANS_PAPER)
+        return PyXMeans(random_state=seed)
     if method == "gmeans":
-        return GMeans(**gmeans.GMEANS_PAPER)
+        return PyGMeans(random_state=seed)
     raise ValueError(f"'method' must be one of {', '.join(PHASE_1)}; got {method!r}.")
 
 

@@ -24,13 +24,10 @@ from koncord.clustering import FederatedClustering
 from koncord.data.datasets import load
 from koncord.data.partitions import partition
 from koncord.errors import KoncordError
-from koncord.estimate import gmeans, xmeans
 from koncord.estimate.asm import ASM, score_grid
 from koncord.estimate.dpgmm import DPGMM
-from koncord.estimate.gmeans import GMeans
 from koncord.estimate.merging import merge
 from koncord.estimate.search import GridResult, combinations, split_rows
-from koncord.estimate.xmeans import XMeans
 from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import HeldOut
 from koncord.kernels.splitting import SplitForest, mixture_of
@@ -39,6 +36,7 @@ from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
 from koncord_reproduction.protocol import (
     POOLED_HOLDOUT,
+    POOLED_TUNED,
     POOLED_TUNING_ROWS,
     QUARTER,
     QUARTER_SEED,
@@ -50,6 +48,7 @@ from koncord_reproduction.protocol import (
     pooled_grid,
     released_rounds,
 )
+from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 from koncord_reproduction.rows import Row, Run
 
 Values = dict[str, Any]
@@ -142,7 +141,7 @@ def deal_for(data: Table, setting: Setting, regime: str, seed: int) -> Dealt:
 def federated(regime: str, run: Run, needed: Sequence[Row]) -> Values:
     dealt = deal(run.dataset, regime, run.seed)
     upsilon = upsilon_for(run, needed)
-    estimator = phase_1(run.method, run.dataset, dealt.true_counts)
+    estimator = phase_1(run.method, run.dataset, dealt.true_counts, run.seed)
     began = perf_counter()
     fitted = fit_federation(dealt, estimator, FedGEM(upsilon=upsilon), run.seed)
     seconds = perf_counter() - began
@@ -216,7 +215,7 @@ def tune_federated(run: Run, needed: Sequence[Row]) -> Values:
     whose rows get one label).
     """
     dealt = deal(run.dataset, "A", run.seed)
-    estimator = phase_1(run.method, run.dataset, dealt.true_counts)
+    estimator = phase_1(run.method, run.dataset, dealt.true_counts, run.seed)
     fitted = fit_federation(dealt, estimator, JudgedFedGEM(SETS[run.dataset].upsilons), run.seed)
     return dict(fitted.model_.info["judged"])
 
@@ -250,7 +249,7 @@ def released(run: Run, needed: Sequence[Row]) -> Values:
     dealt = deal(run.dataset, "A", run.seed)
     upsilon = upsilon_for(run, needed)
     server = FedGEM(upsilon=upsilon, variant="released", n_rounds=released_rounds(run.method, run.dataset))
-    fitted = fit_federation(dealt, phase_1("oracle", run.dataset, dealt.true_counts), server, run.seed)
+    fitted = fit_federation(dealt, phase_1("oracle", run.dataset, dealt.true_counts, run.seed), server, run.seed)
     return {**agreement(dealt, fitted), "personalised_ari": personalised_ari(dealt, fitted), "upsilon": upsilon}
 
 
@@ -314,10 +313,8 @@ def pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row]) -> V
         config = {"n_clusters": data.n_classes}
         means = KMeans(**config, n_init=10, random_state=run.seed).fit(data.X[train]).cluster_centers_
     else:
-        config = {"xmeans": xmeans.XMEANS_PAPER, "gmeans": gmeans.GMEANS_PAPER}.get(run.method) or chosen_config(
-            run, needed
-        )
-        kind: Any = {"asm-s": ASM, "dpgmm": DPGMM, "xmeans": XMeans, "gmeans": GMeans}[run.method]
+        config = chosen_config(run, needed) if run.method in POOLED_TUNED else {}
+        kind: Any = {"asm-s": ASM, "dpgmm": DPGMM, "xmeans": PyXMeans, "gmeans": PyGMeans}[run.method]
         means = kind(**config, random_state=run.seed).fit(data.X[train]).means_
     return {"ari": ari(data.y[test], nearest(data.X[test], means)), "k": len(means), "config": dict(config)}
 
@@ -353,11 +350,19 @@ def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
 
 
 def classes(run: Run, needed: Sequence[Row]) -> Values:
-    """What the set is, and the largest over the mean eigenvalue of the covariance of every class."""
+    """What the set is, of every class the largest over the mean eigenvalue of its covariance, and its training rows."""
     data = table(run.dataset)
     n, d = data.X.shape
     found = [float(anisotropy(data.X[data.y == label])) for label in np.unique(data.y)]
-    return {"n": n, "d": d, "k": data.n_classes, "anisotropies": found, "data": load(run.dataset).note}
+    train, _ = split(data, run.dataset, run.seed)
+    return {
+        "n": n,
+        "d": d,
+        "k": data.n_classes,
+        "anisotropies": found,
+        "train_sizes": np.bincount(data.y[train]).tolist(),
+        "data": load(run.dataset).note,
+    }
 
 
 def dealt_out(regime: str, run: Run, needed: Sequence[Row]) -> Values:

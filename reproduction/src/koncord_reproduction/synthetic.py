@@ -11,7 +11,8 @@ import numpy as np
 
 from koncord import theory
 from koncord._threads import one_thread
-from koncord.kernels.splitting import Node, SplitForest
+from koncord.kernels.centered import Node
+from koncord.kernels.splitting import SplitForest
 from koncord.types import FloatArray, IntArray
 
 DIMENSIONS = (8, 16, 64)

@@ -739,7 +739,12 @@ OUTPUTS: Mapping[str, Output] = {
         experiments=("classes", "tune-pooled", "pooled", "merge-sweep", "tune-quarter", "quarter"),
         tables=(mechanisms,),
     ),
-    "merge-sweep": Output(title="Merge sweep", experiments=("tune-pooled", "merge-sweep"), tables=(merge_sweep,)),
+    "merge-sweep": Output(
+        title="Merge sweep",
+        experiments=("tune-pooled", "merge-sweep"),
+        tables=(merge_sweep,),
+        figures=("merge-sweep",),
+    ),
     "federated-a": Output(
         title="Federated, regime A", experiments=("tune-federated", "federated-a"), tables=(federated("a"),)
     ),

@@ -21,8 +21,9 @@ from koncord._validation import check_count, check_magnitude, check_number, chec
 from koncord.estimate.merging import merge
 from koncord.estimate.mixture import SphericalMixtureMixin
 from koncord.estimate.search import GridResult, best_configuration, n_held_out, split_rows
+from koncord.kernels.centered import Node
 from koncord.kernels.silhouette import HeldOut
-from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, Node, SplitForest, mixture_of
+from koncord.kernels.splitting import SMALLEST_VARIANCE, VARIANCE_FLOOR, SplitForest, mixture_of
 from koncord.types import FloatArray, IntArray, SphericalMixture
 
 # The paper's grid, in its order: a tie goes to the first. The last value of the product varies fastest.

@@ -21,7 +21,7 @@ from koncord._random import RandomState, as_generator
 from koncord._threads import one_thread
 from koncord._validation import check_count, check_magnitude, check_number, check_option
 from koncord.estimate.kmeans import Halves, PartitionMixin, first_least, grow, seed_halves, two_means, unit_rows
-from koncord.kernels.splitting import leading_axis
+from koncord.kernels.centered import leading_axis
 from koncord.types import FloatArray
 
 # What the paper ran, pyclustering: its critical value, 1.092, has this p-value. A poor default: the start is drawn anew
