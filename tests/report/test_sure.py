@@ -8,6 +8,7 @@ import pytest
 from koncord import Consensus, FederatedClustering, KFed, KnownCounts
 from koncord._records import from_json, json_values
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
+from koncord.report.federation import about_site_effect, notes_of
 from koncord.report.sure import about_distances, about_fewer, about_next, belief, ordinal, sentences, stability_of
 
 
@@ -167,3 +168,14 @@ def test_ordinals():
     assert [ordinal(n) for n in (2, 7, 12, 13, 21, 22, 33, 111)] == [
         "second", "seventh", "twelfth", "13th", "21st", "22nd", "33rd", "111th"
     ]  # fmt: skip
+
+
+def test_clusters_that_follow_sites_are_noted_and_shared_ones_are_not():
+    rng = np.random.default_rng(0)
+    at_sites = [rng.normal(9 * at, 1, (200, 2)) for at in range(3)]
+    apart = FederatedClustering(KnownCounts(1), random_state=0).fit(at_sites).model_
+    shared = FederatedClustering(KnownCounts(1), random_state=0).fit([np.concatenate(at_sites)] * 3).model_
+    assert apart.n_clusters == shared.n_clusters == 3
+    assert [note for note in notes_of(apart) if "would look the same" in note]
+    assert not [note for note in notes_of(shared) if "would look the same" in note]
+    assert about_site_effect(FederatedClustering(KnownCounts(1), random_state=0).fit(at_sites[:1]).model_) is None

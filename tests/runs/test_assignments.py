@@ -3,7 +3,7 @@ import pytest
 
 from koncord.model.globalmodel import GlobalModel
 from koncord.runs import assignments
-from koncord.runs.assignments import as_counts_text, as_csv, assign, assignments_record
+from koncord.runs.assignments import as_counts_text, as_csv, assign, assignments_record, label_counts
 
 
 def model_of(centers, means=None, scales=None):
@@ -65,7 +65,7 @@ def test_the_file_has_one_line_a_row_in_order():
 def test_the_summary_counts_rows_also_of_clusters_that_got_none():
     found = assign(model_of([[0.0], [10.0], [99.0]]), np.array([[1.0], [9.5], [4.0]]))
     assert assignments_record(found, 3)["counts"].tolist() == [2, 1, 0]
-    assert [line.split() for line in as_counts_text(found, 3).splitlines()[1:]] == [
+    assert [line.split() for line in as_counts_text(label_counts(found, 3)).splitlines()[1:]] == [
         ["0", "2", "66.7%", "2.500"],
         ["1", "1", "33.3%", "0.500"],
         ["2", "0", "0.0%", "none"],

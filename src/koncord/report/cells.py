@@ -54,13 +54,41 @@ class Shade:
         return f"{DARKEST * self.part_of_largest:.3f}"
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """A value that sets its cluster apart."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """A center in one column: its value, its spread, and how far it lies from the average of all rows.
 
-    kind: ClassVar[str] = "apart"
+    The farther, the stronger the shade; above and below have colors of their own. The strip below the number is the
+    spread on the scale from the lowest to the highest of the line.
+    """
+
+    kind: ClassVar[str] = "heat"
     text: str
-    is_above: bool
+    value: float
+    step: float  # from the average, from -1 to 1: ±1 is as far as the shade goes
+    is_top: bool = False  # whether the column is one of those that set the cluster apart most
+    reach_text: str = ""
+    reach: tuple[float, float] | None = None  # one standard deviation to both sides, in the units of the value
+    strip: tuple[float, float, float] | None = None  # where on the scale it begins, ends, and the center is; 0 to 1
+
+    @property
+    def is_above(self) -> bool:
+        return self.step > 0
+
+    @property
+    def alpha(self) -> str:
+        return f"{DARKEST * min(abs(self.step), 1.0):.3f}"
+
+    @property
+    def strip_style(self) -> str:
+        assert self.strip is not None
+        start, stop, _ = self.strip
+        return f"left:{100 * start:.1f}%;width:{100 * (stop - start):.1f}%"
+
+    @property
+    def tick_style(self) -> str:
+        assert self.strip is not None
+        return f"left:{100 * self.strip[2]:.1f}%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +112,7 @@ class Bar:
         return self.value is not None and self.style != "width:0" and self.value < 0
 
 
-Cell = str | Chip | Strong | Shade | Apart | Bar
+Cell = str | Chip | Strong | Shade | Heat | Bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,13 @@ def as_text(check: Check) -> str:
 
 
 def gaps_cell(missing: Any) -> str:
-    shown = [f"{share:.0%} {site}" for site, share in sorted(missing.items(), key=lambda each: -each[1])]
+    shown = [f"{percent(share)} {site}" for site, share in sorted(missing.items(), key=lambda each: -each[1])]
     return ", ".join([*shown[:MOST_SITES_SHOWN], *(["..."] * (len(shown) > MOST_SITES_SHOWN))])
+
+
+def percent(share: float) -> str:
+    """A share that is not 0 never reads as one that is."""
+    return "<1%" if share < 0.005 else f"{share:.0%}"
 
 
 def about_levels(levels: tuple[str, ...]) -> str:

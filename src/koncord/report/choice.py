@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from koncord.aggregate.confidence import SINGLE_PEAK
 from koncord.aggregate.diagnostics import KCandidate, KChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.report.cells import TableView, color, numeric, words
@@ -17,10 +18,12 @@ WIDTH, PANEL, LEFT, TOP, BETWEEN = 480.0, 150.0, 52.0, 22.0, 46.0
 BOTTOM = 26.0
 # Values of K that the table shows: those about the chosen one, and one cluster.
 MOST_ROWS = 12
+# A criterion, what it is, and the value to compare it with.
 CURVES = (
-    ("separation", "Silhouette above that of one Gaussian"),
-    ("gap", "Gap: compactness above that of one Gaussian"),
+    ("separation", "Silhouette above that of one Gaussian", 0.0),
+    ("gap", "Gap: compactness above that of one Gaussian", 0.0),
 )
+STANDING_APART = ("least_apart", "Distance of the two clusters that are least apart", SINGLE_PEAK)
 
 
 def choice(model: GlobalModel) -> Mapping[str, Any]:
@@ -90,11 +93,12 @@ def figure(made: KChoice) -> Markup | None:
     rows = best_by_k(made)
     if len(rows) < 3:
         return None
-    height = TOP + len(CURVES) * PANEL + (len(CURVES) - 1) * BETWEEN + BOTTOM
+    curves = (STANDING_APART, *CURVES) if made.stands_apart else CURVES
+    height = TOP + len(curves) * PANEL + (len(curves) - 1) * BETWEEN + BOTTOM
     panels = [
         part
-        for at, (name, title) in enumerate(CURVES)
-        for part in panel(made, rows, name, title, top=TOP + at * (PANEL + BETWEEN))
+        for at, (name, title, mark) in enumerate(curves)
+        for part in panel(made, rows, name, title, mark, top=TOP + at * (PANEL + BETWEEN))
     ]
     return tag(
         "svg",
@@ -102,28 +106,37 @@ def figure(made: KChoice) -> Markup | None:
         class_="map",
         viewBox=f"0 0 {WIDTH:g} {height:g}",
         role="img",
-        aria_label="The two criteria against the number of clusters; the table below has the values.",
+        aria_label="The criteria against the number of clusters; the table below has the values.",
     )
 
 
 def captions(made: KChoice) -> list[str]:
     """Sentences beside the curves."""
+    first = (
+        "From top to bottom: how far the two clusters are from each other that are least apart; how much larger the "
+        "silhouette is than that of one Gaussian; how much more compact the clusters are"
+        if made.stands_apart
+        else "Above: how much larger the silhouette is than that of one Gaussian. Below: how much more compact the "
+        "clusters are"
+    )
+    line = "1.7 at the top and 0 below" if made.stands_apart else "0"
     return [
-        "Above: how much larger the silhouette is than that of one Gaussian. Below: how much more compact the clusters "
-        "are, as a difference of logarithms. The ring is the chosen K"
+        f"{first}, as a difference of logarithms. The ring is the chosen K"
         + (", the cross the runner-up" if made.runner_up else "")
-        + "; the dashed line is 0.",
-        "Here the clusters stand apart from each other, and that decided."
+        + f"; the dashed line is {line}.",
+        "Here the clusters stand apart from each other, and that decided. Halves of any cloud with a single peak are "
+        "at most 1.7 apart."
         if made.stands_apart
         else "Among the K whose silhouette is nearly the largest, the gap decides; among those with nearly the largest "
         "gap, the fewest clusters win.",
     ]
 
 
-def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, top: float) -> list[Markup]:
-    """One criterion over log K."""
+def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, mark: float, *, top: float) -> list[Markup]:
+    """One criterion over log K, with a dashed line at `mark`."""
+    rows = [each for each in rows if name != "least_apart" or each.n_clusters > 1]
     values = [float(getattr(each, name)) for each in rows]
-    low, high = min(0.0, *values), max(0.0, *values)
+    low, high = min(0.0, *values), max(mark, *values)
     reach = (high - low) or 1.0
     last = log(rows[-1].n_clusters)
 
@@ -131,12 +144,12 @@ def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, t
         across = LEFT + (WIDTH - LEFT - 12) * log(each.n_clusters) / last
         return across, top + PANEL - 10 - (PANEL - 20) * (float(getattr(each, name)) - low) / reach
 
-    zero = top + PANEL - 10 - (PANEL - 20) * (0.0 - low) / reach
+    dashed = top + PANEL - 10 - (PANEL - 20) * (mark - low) / reach
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, rows))
     parts = [
         tag("rect", class_="frame", x=f"{LEFT:g}", y=f"{top:g}", width=f"{WIDTH - LEFT - 1:g}", height=f"{PANEL:g}"),
         tag("text", title, class_="axis", x=f"{LEFT:g}", y=f"{top - 7:g}"),
-        tag("path", class_="link", d=f"M{LEFT:g} {zero:.1f}H{WIDTH - 1:g}", stroke_dasharray="4 4"),
+        tag("path", class_="link", d=f"M{LEFT:g} {dashed:.1f}H{WIDTH - 1:g}", stroke_dasharray="4 4"),
         *(
             tag("text", fixed(value, 2), class_="axis", x=f"{LEFT - 6:g}", y=f"{y:.1f}", text_anchor="end")
             for value, y in ((high, top + 14), (low, top + PANEL - 6))
@@ -154,7 +167,7 @@ def panel(made: KChoice, rows: Sequence[KCandidate], name: str, title: str, *, t
         ),
         tag("polyline", class_=f"ring {color(0)}", points=points),
     ]
-    if made.runner_up:
+    if made.runner_up in rows:
         x, y = place(made.runner_up)
         parts.append(tag("path", class_=f"ring {color(3)}", d=f"M{x - 5:.1f} {y - 5:.1f}l10 10m0 -10l-10 10"))
     x, y = place(made.chosen)
@@ -187,14 +200,13 @@ def candidates(made: KChoice) -> TableView:
             fixed(each.least_apart, 1) if each.n_clusters > 1 else "",
             fixed(each.separation, 3),
             fixed(each.gap, 3),
-            each.hierarchy if each.n_clusters > 1 else "",
             named.get(each.n_clusters, ""),
         ]
         for each in sorted(shown, key=lambda each: each.n_clusters)
     ]
     return TableView(
         caption=f"Numbers of clusters about the chosen one, of {len(rows)} that were looked at",
-        columns=[*numeric("K", "least apart", "silhouette above one Gaussian", "gap"), *words("hierarchy", "choice")],
+        columns=[*numeric("K", "least apart", "silhouette above one Gaussian", "gap"), *words("choice")],
         rows=lines,
     )
 
@@ -206,7 +218,9 @@ def runners_up_table(model: GlobalModel) -> TableView | None:
         return None
     return TableView(
         caption="Runners-up, best first, and by how much each is behind the chosen clusters",
-        columns=numeric("K", "least apart", "clusters that stand apart", "behind", "separation, behind", "gap, behind"),
+        columns=numeric(
+            "K", "least apart", "score for standing apart", "behind in it by", "in silhouette by", "in gap by"
+        ),
         rows=[
             [
                 str(each.n_clusters),

@@ -11,19 +11,20 @@ SCALE = "1 is perfect agreement, 0 is chance"
 
 def about_agreement(model: GlobalModel, truth: Truth) -> list[str]:
     """Sentences: how the clusters relate to the classes, how well, and what all rows in one place would give."""
-    said = [about_true_counts(model, truth)]
-    said += [about_crossing(each) for each in truth.crossings]
+    said = [about_true_counts(model, truth), *map(about_crossing, truth.crossings[:1])]
     on = f"On {counted(truth.rows, 'row')} that took no part" if truth.is_held_out else "Over all rows"
     caveat = "" if model.n_clusters <= truth.n_clusters else "; a class in several clusters counts as a disagreement"
     said.append(f"{on}, the adjusted Rand index of cluster against class is {truth.ari:.3f} ({SCALE}{caveat}).")
     if truth.ari_at_k is not None and model.n_clusters != truth.n_clusters:
+        done = "joined" if model.n_clusters > truth.n_clusters else "cut"
         said.append(
-            f"The same clusters joined to {truth.n_clusters}, by the tree of the model and without labels: "
+            f"The same clusters {done} to {truth.n_clusters}, by the tree of the model and without labels: "
             f"{truth.ari_at_k:.3f}."
         )
     if truth.pooled_ari is not None:
         said.append(f"k-means with K = {truth.n_clusters} given and all rows in one place: {truth.pooled_ari:.3f}.")
-    return said
+    nested = about_nested(model, truth)
+    return [*said, nested] if nested else said
 
 
 def about_true_counts(model: GlobalModel, truth: Truth) -> str:
@@ -46,6 +47,28 @@ def about_crossing(crossing: Crossing) -> str:
         what = "has no cluster of its own" if len(lost) == 1 else "have no cluster of their own"
         said.append(f"{joined(lost)} {what}")
     return f"{'; '.join(said)}."
+
+
+def about_nested(model: GlobalModel, truth: Truth) -> str | None:
+    """What one cluster more is: said where it tells classes apart that share a cluster."""
+    crossing = truth.nested
+    if crossing is None or model.tree is None:
+        return None
+    k = model.n_clusters
+    own, finer = model.tree.labels_at(k).tolist(), model.tree.labels_at(k + 1).tolist()
+    parts = [sorted({b for a, b in zip(own, finer, strict=True) if a == cluster}) for cluster in range(k)]
+    cut = next((cluster for cluster, of in enumerate(parts) if len(of) > 1), None)
+    if cut is None:
+        return None
+    homes = [crossing.homes[part] for part in parts[cut]]
+    if None in homes or len(set(homes)) < len(homes):
+        return None
+    of_part = [crossing.counts[part] for part in parts[cut]]
+    named = [f"{home} ({max(counts):,} of {sum(counts):,} rows)" for home, counts in zip(homes, of_part, strict=True)]
+    return (
+        f"The nested answer with {k + 1} clusters cuts cluster {cut} in two: {joined(named)}. "
+        f"koncord predict --clusters {k + 1} labels rows by it."
+    )
 
 
 def crossing_rows(crossing: Crossing) -> list[list[str]]:
@@ -73,9 +96,7 @@ def demonstration_text(model: GlobalModel, record: RunRecord, site: str) -> str:
     """For a person at a terminal: agreement, one table of classes, and what left every site."""
     assert record.truth is not None
     parts = ["\n".join(about_agreement(model, record.truth))]
-    if record.truth.crossings:
-        finest = record.truth.crossings[-1]
-        parts.append(text_table(crossing_heads(finest), crossing_rows(finest)))
+    parts += [text_table(crossing_heads(each), crossing_rows(each)) for each in record.truth.crossings[:1]]
     sent = bytes_by_site(record, model.sites)
     rows = [(name, f"{messages}", f"{n_bytes:,}", "") for name, (messages, n_bytes) in sent.items()]
     parts.append(f"what left each {site}\n{text_table((site, 'messages', 'bytes', ''), rows)}")

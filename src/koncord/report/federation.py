@@ -20,13 +20,15 @@ from koncord.report.conditions import (
     private_sites,
     silent_sites,
 )
-from koncord.report.preparation import about_preparation
+from koncord.report.preparation import about_outliers, about_preparation
 from koncord.report.sure import apart_of, belief, sentences, stability_of
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
 
-# Columns named as those that set a cluster apart.
-MOST_DISTINGUISHING = 3
+# Columns named as those that set a cluster apart, and how far a center is beside the farthest one in that column.
+MOST_DISTINGUISHING, LEAST_DISTINGUISHING = 3, 0.05
+# Share of rows from which on a cluster is that of one site, and clusters follow sites.
+OF_ONE_SITE = 0.95
 # Longer tables of sites are cut on the terminal; the page has all.
 MOST_SITES = 30
 # Where local counts would stand if phase 1 had run.
@@ -108,7 +110,7 @@ def cluster_rows(model: GlobalModel) -> list[ClusterRow]:
             sites=tuple(name for name, held in zip(model.sites, model.holdings[:, number], strict=True) if held),
             silhouette=silhouettes[number],
             is_weak=number in model.session.weak_clusters,
-            differences=distinguishing(apart[number]) if model.n_clusters > 1 else (),
+            differences=distinguishing(apart[number], np.abs(apart).max(axis=0)) if model.n_clusters > 1 else (),
         )
         for number in range(model.n_clusters)
     ]
@@ -125,11 +127,19 @@ def average_center(model: GlobalModel) -> FloatArray:
     return average
 
 
-def distinguishing(apart: FloatArray) -> tuple[Difference, ...]:
-    """The columns in which a center lies farthest from the average, at most a third of them."""
+def distinguishing(apart: FloatArray, farthest: FloatArray) -> tuple[Difference, ...]:
+    """The columns in which a center lies farthest from the average, at most a third of them.
+
+    A center that lies beside the average where another one lies far from it is not set apart by that column: so the
+    cluster that holds nearly all rows.
+    """
     n_named = min(MOST_DISTINGUISHING, max(len(apart) // 3, 1))
     order = np.argsort(-np.abs(apart), kind="stable")[:n_named]
-    return tuple(Difference(column=int(at), amount=float(apart[at])) for at in order if apart[at] != 0)
+    return tuple(
+        Difference(column=int(at), amount=float(apart[at]))
+        for at in order
+        if abs(apart[at]) > LEAST_DISTINGUISHING * farthest[at]
+    )
 
 
 def mean_silhouette(model: GlobalModel) -> float | None:
@@ -182,14 +192,16 @@ def about_candidates(made: UpsilonChoice, model: GlobalModel) -> str:
     return said + ("." if chosen == model.n_clusters else f"; with the held-out rows back it is {model.n_clusters}.")
 
 
-def notes_of(model: GlobalModel) -> list[str]:
+def notes_of(model: GlobalModel, record: RunRecord | None = None) -> list[str]:
     """What a reader should know: what the aggregator says, clusters of nothing or of few sites, who was missing."""
     said = (
         *model.diagnostics.notes,
         *about_preparation(model),
+        *([] if record is None else about_outliers(record, model.session.min_report)),
         about_left_out(model),
         about_empty(model),
         about_weak(model),
+        about_site_effect(model),
         about_withheld(model),
     )
     notes = (about_counts(model), about_privacy(model), *said, about_silent(model), about_coverage(model))
@@ -273,6 +285,20 @@ def about_weak(model: GlobalModel) -> str | None:
     return f"Fewer than {model.session.min_support} sites support cluster {named}: it may be {few}."
 
 
+def about_site_effect(model: GlobalModel) -> str | None:
+    """Where nearly all rows lie in clusters of one site each: a difference between sites would look the same."""
+    counts = model.holdings
+    if model.n_clusters < 2 or private_sites(model) or (counts.sum(axis=1) > 0).sum() < 2:
+        return None
+    own = counts.max(axis=0) >= OF_ONE_SITE * counts.sum(axis=0)
+    if len({int(site) for site in counts.argmax(axis=0)}) < 2 or counts[:, own].sum() < OF_ONE_SITE * counts.sum():
+        return None
+    return (
+        "Nearly every row is in a cluster that one site alone holds: a difference between sites, as of units, of "
+        "calibration or of how rows were taken, would look the same. koncord check compares their columns."
+    )
+
+
 def about_withheld(model: GlobalModel) -> str | None:
     """Rows that no count holds, if any."""
     withheld = model.session.withheld
@@ -313,6 +339,11 @@ def rows_in_all(model: GlobalModel) -> str:
     return f"{about}{counted(n_rows_reported(model), 'reported row')}"
 
 
+def discloses(record: RunRecord) -> bool:
+    """Whether a message of the method grows with the rows, so that they can be read from it."""
+    return any(each.grows_with_rows for each in record.sends)
+
+
 def federation_record(model: GlobalModel, record: RunRecord) -> dict[str, Any]:
     """For a machine."""
     return {
@@ -338,9 +369,8 @@ def federation_text(model: GlobalModel, record: RunRecord) -> str:
     treated = (
         "standardized over the sites (--no-standardize to keep units)" if record.is_standardized else "not standardized"
     )
-    about = (
-        f"{counted(len(model.sites), 'site')}, {rows_in_all(model)}, {counted(len(model.columns), 'column')}, {treated}"
-    )
+    columns = counted(len(model.plan.inputs), "column")
+    about = f"{counted(len(model.sites), 'site')}, {rows_in_all(model)}, {columns}, {treated}"
     return "\n\n".join([about, about_clusters(model, record), sites_text(model), clusters_text(model)])
 
 
@@ -357,7 +387,7 @@ def about_clusters(model: GlobalModel, record: RunRecord) -> str:
     made = upsilon_chosen(model)
     if made:
         lines.append(f"upsilon: {made.upsilon:g}, chosen without labels. {about_candidates(made, model)}")
-    return "\n".join([*lines, *(f"note: {note}" for note in notes_of(model))])
+    return "\n".join([*lines, *(f"note: {note}" for note in notes_of(model, record))])
 
 
 def sites_text(model: GlobalModel) -> str:
@@ -386,14 +416,18 @@ def clusters_text(model: GlobalModel) -> str:
                 f"{row.share:.1%}",
                 f"{len(row.sites)}{' weak' if row.is_weak else ''}",
                 *evidence_cells(model, row),
-                ", ".join(
-                    f"{'high' if difference.is_above else 'low'} {model.columns[difference.column]}"
-                    for difference in row.differences
-                ),
+                set_apart_by(model, row),
             )
             for row in cluster_rows(model)
         ],
     )
+
+
+def set_apart_by(model: GlobalModel, row: ClusterRow) -> str:
+    """The columns that set a cluster apart, in words."""
+    if not row.differences:
+        return "near the average" if model.n_clusters > 1 else ""
+    return ", ".join(f"{'high' if each.is_above else 'low'} {model.columns[each.column]}" for each in row.differences)
 
 
 def evidence_cells(model: GlobalModel, row: ClusterRow) -> tuple[str, ...]:

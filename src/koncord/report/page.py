@@ -18,7 +18,7 @@ from koncord.aggregate.confidence import ClusterConfidence
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.report import demonstration
-from koncord.report.cells import Apart, Bar, Cell, Chip, Shade, Strong, TableView, numeric, words
+from koncord.report.cells import Bar, Cell, Chip, Shade, Strong, TableView, numeric, words
 from koncord.report.choice import choice
 from koncord.report.conditions import (
     NOT_REPORTED,
@@ -36,9 +36,9 @@ from koncord.report.federation import (
     NOT_COUNTED,
     ClusterRow,
     about_candidates,
-    average_center,
     cluster_rows,
     counts_are_complete,
+    discloses,
     headline,
     n_rows_reported,
     notes_of,
@@ -46,14 +46,17 @@ from koncord.report.federation import (
     upsilon_chosen,
     why_no_silhouette,
 )
-from koncord.report.numbers import aligned, fixed, number, size_of
+from koncord.report.numbers import fixed, number, size_of
 from koncord.report.parametermap import parameter_map, plane_of
+from koncord.report.profiles import profiles
 from koncord.report.rendering import rendered
 from koncord.report.style import CSS
+from koncord.report.summary import opening_sentences
 from koncord.report.sure import sentences, stability_of
 from koncord.report.treefigure import MOST_DRAWN, tree_drawing, tree_table
-from koncord.runs.folder import PAGE, read_run
+from koncord.runs.folder import PAGE, SITES, read_run
 from koncord.runs.record import RunRecord
+from koncord.runs.sites import shown_sites
 
 # A page may load nothing and run nothing; only its own style counts.
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -63,11 +66,11 @@ HEADINGS = {
     "sure": "How sure is it?",
     "choice": "How many clusters?",
     "holdings": "Who holds what",
+    "profiles": "Cluster profiles",
     "map": "Map of centers and components",
     "sizes": "Cluster sizes",
     "local": "Local counts",
     "silhouettes": "Silhouette by cluster",
-    "centers": "Centers",
     "sent": "What left each site",
     "settings": "Settings",
     "reading": "How to read this",
@@ -91,14 +94,14 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     rows = cluster_rows(model)
     views = {
         "truth": truth(model, record),
-        "sure": sure(model),
+        "sure": sure(model, record),
         "choice": choice(model),
         "holdings": holdings(model),
+        "profiles": profiles(model, record, rows),
         "map": parameters(model, record),
         "sizes": sizes_view(model, rows),
         "local": local_counts(model, record),
         "silhouettes": silhouettes_view(model, rows),
-        "centers": centers(model, rows),
         "sent": sent(model, record),
         "settings": settings(model, record),
         "reading": how_to_read(model, record),
@@ -109,6 +112,7 @@ def page(model: GlobalModel, record: RunRecord) -> str:
         css=Markup(CSS),
         headline=headline(model),
         date=record.started[:10],
+        summary=opening_sentences(model, record),
         figures=figures(model, record),
         sections=[{"name": name, "heading": HEADINGS[name], "view": view} for name, view in views.items() if view],
         version=model.versions.get("koncord", ""),
@@ -151,12 +155,12 @@ def least_apart_in_short(model: GlobalModel) -> tuple[str, str]:
     return f"{least:.1f}", "two halves of one Gaussian: 1.3"
 
 
-def sure(model: GlobalModel) -> View:
+def sure(model: GlobalModel, record: RunRecord) -> View:
     first, *others = sentences(model)
     return {
         "belief": first,
         "others": others,
-        "notes": notes_of(model),
+        "notes": notes_of(model, record),
         "evidence": evidence_table(model),
         "tree": tree(model),
         "draws": draws(model),
@@ -261,13 +265,19 @@ def truth(model: GlobalModel, record: RunRecord) -> View:
     known = record.truth
     if known is None:
         return {}
+    shown = {f"Rows of each cluster by {crossing.what}": crossing for crossing in known.crossings[:1]}
+    if known.nested is not None and demonstration.about_nested(model, known):
+        shown[f"With {model.n_clusters + 1} clusters, by {known.nested.what}"] = known.nested
     tables = [
         TableView(
-            caption=f"Rows of each cluster by {crossing.what}",
+            caption=caption,
             columns=[*words("cluster"), *numeric(*crossing.classes), *words("mostly")],
-            rows=[[Chip(cluster), *row[1:]] for cluster, row in enumerate(demonstration.crossing_rows(crossing))],
+            rows=[
+                [Chip(cluster) if len(crossing.counts) == model.n_clusters else str(cluster), *row[1:]]
+                for cluster, row in enumerate(demonstration.crossing_rows(crossing))
+            ],
         )
-        for crossing in known.crossings
+        for caption, crossing in shown.items()
     ]
     return {"sentences": demonstration.about_agreement(model, known), "tables": tables}
 
@@ -276,7 +286,7 @@ def truth(model: GlobalModel, record: RunRecord) -> View:
 
 
 def holdings(model: GlobalModel) -> View:
-    sites = site_rows(model)
+    sites, shown = site_rows(model), frozenset(shown_sites(model))
     withheld = model.session.withheld
     shares = model.holdings / np.array([max(row.rows, 1) for row in sites])[:, None]
     largest = float(shares.max())
@@ -288,6 +298,7 @@ def holdings(model: GlobalModel) -> View:
             row.rows_told,
         ]
         for row, counts, parts in zip(sites, model.holdings.tolist(), shares.tolist(), strict=True)
+        if row.name in shown
     ]
     in_all = [
         *model.holdings.sum(axis=0).tolist(),
@@ -307,8 +318,14 @@ def holdings(model: GlobalModel) -> View:
 
 
 def about_rows_by_cluster(model: GlobalModel) -> str:
-    """What counts of rows leave out, and what noise they have."""
+    """Which sites are shown, what counts of rows leave out, and what noise they have."""
     said = []
+    n_shown = len(shown_sites(model))
+    if n_shown < len(model.sites):
+        said.append(
+            f"Of {len(model.sites):,} sites the page shows the {n_shown} with most rows, here and below; {SITES}, "
+            "beside it, has all."
+        )
     if is_all_private(model):
         said.append("Counts are noisy: every site has a privacy budget.")
     elif is_partly_private(model):
@@ -377,7 +394,7 @@ def by_noisy_counts(model: GlobalModel) -> str:
 
 def components_table(model: GlobalModel) -> TableView:
     rows: list[list[Cell]] = []
-    for site in model.sites:
+    for site in shown_sites(model):
         aside = model.excluded.get(site)
         for component, cluster in enumerate(model.groups.get(site, ())):
             step = model.components[site][component] - model.centers[cluster]
@@ -421,7 +438,8 @@ def sizes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
 
 
 def local_counts(model: GlobalModel, record: RunRecord) -> View:
-    rows = site_rows(model)
+    shown = frozenset(shown_sites(model))
+    rows = [row for row in site_rows(model) if row.name in shown]
     is_counted = has_local_counts(model)
     largest = max([1, *(row.local_k or 0 for row in rows)])
     known = {} if record.truth is None else record.truth.local_counts
@@ -495,28 +513,6 @@ def silhouettes_view(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
     return {"table": table}
 
 
-# --- the centers ---
-
-
-def centers(model: GlobalModel, rows: Sequence[ClusterRow]) -> View:
-    apart = {(row.number, each.column): each.is_above for row in rows for each in row.differences}
-    average = average_center(model) * model.scales + model.means
-    lines: list[list[Cell]] = []
-    for at, name in enumerate(model.columns):
-        *values, mean = aligned([*model.centers_original[:, at].tolist(), float(average[at])])
-        cells = [
-            Apart(value, apart[cluster, at]) if (cluster, at) in apart else value
-            for cluster, value in enumerate(values)
-        ]
-        lines.append([name, *cells, mean])
-    table = TableView(
-        caption="Centers, one line a column of the tables",
-        columns=[*words("column"), *numeric(*(Chip(row.number) for row in rows), "average")],
-        rows=lines,
-    )
-    return {"has_marks": bool(apart), "table": table}
-
-
 # --- what left ---
 
 
@@ -549,6 +545,7 @@ def warnings(model: GlobalModel, record: RunRecord) -> list[str]:
 
 
 def sent_by_site(model: GlobalModel, record: RunRecord) -> TableView:
+    shown = frozenset(shown_sites(model))
     messages, numbers, n_bytes = Counter[str](), Counter[str](), Counter[str]()
     for departed in record.departures:
         messages[departed.site] += 1
@@ -560,7 +557,9 @@ def sent_by_site(model: GlobalModel, record: RunRecord) -> TableView:
         return [name, f"{n_messages:,}", f"{n_numbers:,}", size_of(size), in_table]
 
     rows = [
-        line(row.name, messages[row.name], numbers[row.name], n_bytes[row.name], row.rows) for row in site_rows(model)
+        line(row.name, messages[row.name], numbers[row.name], n_bytes[row.name], row.rows)
+        for row in site_rows(model)
+        if row.name in shown
     ]
     rows.append(line("all sites", messages.total(), numbers.total(), n_bytes.total(), n_rows_reported(model)))
     return TableView(
@@ -614,7 +613,7 @@ def settings(model: GlobalModel, record: RunRecord) -> View:
     files = TableView(
         caption="File of each site",
         columns=words("site", "file"),
-        rows=[[site, record.files.get(site, "")] for site in model.sites],
+        rows=[[site, record.files.get(site, "")] for site in shown_sites(model)],
     )
     return {
         "started": record.started.replace("T", " ").replace("+00:00", " UTC"),
@@ -745,10 +744,6 @@ def how_found(model: GlobalModel, record: RunRecord) -> str:
     if asked is None:
         return "this number was not given"
     return "as asked" if asked == model.n_clusters else f"{asked} were asked for"
-
-
-def discloses(record: RunRecord) -> bool:
-    return any(each.grows_with_rows for each in record.sends)
 
 
 def number_range(values: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from koncord.model.globalmodel import GlobalModel
 from koncord.report.cells import color
 from koncord.report.conditions import has_micro_clusters
 from koncord.report.svg import tag
+from koncord.runs.sites import shown_sites
 from koncord.types import BoolArray, FloatArray, IntArray
 
 WIDTH, HEIGHT = 480.0, 380.0
@@ -35,7 +36,7 @@ class Plane:
 
 def plane_of(model: GlobalModel) -> Plane:
     """Centers and components on their first two principal axes."""
-    sites = [site for site in model.sites if site in model.components and site in model.groups]
+    sites = [site for site in shown_sites(model) if site in model.components and site in model.groups]
     components = np.concatenate([np.empty((0, len(model.columns))), *(model.components[site] for site in sites)])
     groups = np.concatenate([np.empty(0, dtype=np.int64), *(model.groups[site] for site in sites)])
     excluded = [model.excluded.get(site, np.zeros(len(model.groups[site]), dtype=np.bool_)) for site in sites]

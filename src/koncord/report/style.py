@@ -1,19 +1,44 @@
-"""How the page looks: light and dark, screen, phone and paper."""
+"""How the page looks: light and dark, screen, phone and paper; and its drawings, where they are files of their own."""
 
-CSS = """\
-:root {
-  color-scheme: light dark;
+import re
+
+LIGHT = """\
   --bg: #ffffff; --panel: #f5f7f9; --ink: #1a1f26; --muted: #55606c; --line: #d5dbe1;
-  --accent: #0b62a8; --shade: 11, 98, 168; --notice: #fff6df; --notice-line: #a86b00;
+  --accent: #0b62a8; --shade: 11, 98, 168; --warm: 194, 78, 0; --notice: #fff6df; --notice-line: #a86b00;
   --c0: #0072b2; --c1: #b06a00; --c2: #007d5c; --c3: #c23f00;
-  --c4: #6b46b0; --c5: #b8407c; --c6: #766700; --c7: #555b61;
+  --c4: #6b46b0; --c5: #b8407c; --c6: #766700; --c7: #555b61; --edge: rgba(20, 30, 45, .28);
+"""
+COLORS = """\
+.c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
+.c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
+"""
+DRAWINGS = """\
+.map .frame { fill: var(--panel); stroke: var(--line); }
+.map .axis { fill: var(--muted); font-size: 12px; }
+.map .label {
+  fill: var(--ink); font-size: 16px; font-weight: 700;
+  paint-order: stroke; stroke: var(--panel); stroke-width: 3px; stroke-linejoin: round;
 }
+.map .ring { fill: none; stroke: currentColor; stroke-width: 2.4; }
+.map .link { stroke: currentColor; stroke-width: 1; opacity: .6; }
+.map .mark { fill: currentColor; stroke: var(--panel); stroke-width: .7; }
+.tree .branch { stroke: var(--muted); stroke-width: 1.6; }
+.tree .dot { fill: var(--panel); stroke: currentColor; stroke-width: 2.4; }
+.tree .label { font-size: 13px; stroke: none; }
+.heatmap .above { fill: rgb(var(--warm)); }
+.heatmap .below { fill: rgb(var(--shade)); }
+.heatmap .value { fill: var(--ink); font-size: 12px; }
+.heatmap .reach { stroke: var(--muted); stroke-width: 2.4; }
+.heatmap .tick { stroke: var(--ink); stroke-width: 2; }
+.map .aside { fill: none; stroke: currentColor; stroke-width: 1.2; opacity: .7; }
+"""
+PAGE_RULES = """\
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --bg: #14181d; --panel: #1c2229; --ink: #e8ecf0; --muted: #a5b0bb; --line: #38424d;
-    --accent: #6cb8f2; --shade: 90, 170, 235; --notice: #2d2513; --notice-line: #d9a441;
+    --accent: #6cb8f2; --shade: 90, 170, 235; --warm: 240, 140, 60; --notice: #2d2513; --notice-line: #d9a441;
     --c0: #5cb5ee; --c1: #f0ad3f; --c2: #3fc99c; --c3: #ff8c54;
-    --c4: #b7a0f2; --c5: #f291c0; --c6: #d6c64c; --c7: #b8bec4;
+    --c4: #b7a0f2; --c5: #f291c0; --c6: #d6c64c; --c7: #b8bec4; --edge: rgba(190, 215, 240, .32);
   }
 }
 * { box-sizing: border-box; }
@@ -41,6 +66,7 @@ nav ul {
   margin: 1.25rem 0 0; padding: 0; max-width: none; font-size: .92rem;
 }
 .muted { color: var(--muted); }
+.summary { font-size: 1.08rem; max-width: 52rem; margin: 0 0 1.25rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem; margin: 0; }
 .figures div { background: var(--bg); border: 1px solid var(--line); border-radius: .5rem; padding: .7rem .85rem; }
 .figures dt { color: var(--muted); font-size: .85rem; line-height: 1.3; }
@@ -49,7 +75,18 @@ nav ul {
 .notice {
   background: var(--notice); border-left: .3rem solid var(--notice-line); padding: .7rem .9rem; border-radius: .25rem;
 }
-.box { overflow-x: auto; margin: 0 0 1.25rem; max-width: 100%; }
+.box {
+  overflow-x: auto; margin: 0 0 1.25rem; max-width: 100%;
+  /* A shadow at each edge behind which there is more: covers of the ground scroll with the table, shadows stay. */
+  background:
+    linear-gradient(to right, var(--bg) 40%, transparent) left / 3rem 100% no-repeat local,
+    linear-gradient(to left, var(--bg) 40%, transparent) right / 3rem 100% no-repeat local,
+    linear-gradient(to right, var(--edge), transparent) left / 1.1rem 100% no-repeat scroll,
+    linear-gradient(to left, var(--edge), transparent) right / 1.1rem 100% no-repeat scroll;
+}
+.get { margin: -.75rem 0 1.25rem; font-size: .85rem; }
+.get a { margin-right: .9rem; }
+figure .get { margin: .6rem 0 0; }
 table {
   border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .94rem; line-height: 1.35;
   overflow-wrap: break-word;
@@ -66,14 +103,21 @@ th[scope="row"] { position: sticky; left: 0; background: var(--bg); max-width: 1
 td.shade { background: rgba(var(--shade), var(--a)); }
 td.shade small { color: inherit; }
 td small { color: var(--muted); font-size: .82em; }
-td.top { font-weight: 700; box-shadow: inset 0 0 0 2px var(--line); background: var(--panel); }
+td.heat { background: rgba(var(--shade), var(--a)); text-align: right; white-space: nowrap; min-width: 6.5rem; }
+td.above { background: rgba(var(--warm), var(--a)); }
+td.heat b { font-weight: 500; }
+td.top b { font-weight: 750; }
+td.heat small { display: block; color: inherit; }
+.strip { display: block; position: relative; height: .4rem; margin-top: .2rem; border-bottom: 1px solid var(--muted); }
+.strip span { position: absolute; bottom: 0; height: .22rem; min-width: 1px; background: var(--muted); }
+.strip .tick { height: .4rem; width: 2px; margin-left: -1px; background: var(--ink); }
 table.wide { width: 100%; }
 .barcell { width: 60%; }
 .bar {
   display: block; height: .85rem; min-width: 4.5rem; background: var(--panel); outline: 1px solid var(--line);
   border-radius: 2px;
 }
-.bar, .bar span, td.shade { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.bar, .bar span, .strip span, td.shade, td.heat { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 .bar span { display: block; height: 100%; background: var(--accent); border-radius: 2px; }
 .bar .below { background: repeating-linear-gradient(135deg, var(--accent) 0 3px, transparent 3px 6px); }
 .chip {
@@ -81,25 +125,10 @@ table.wide { width: 100%; }
   border: 2px solid currentColor; border-radius: .35em;
 }
 .chip b { color: var(--ink); font-weight: 700; }
-.c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
-.c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
 figure { margin: 0 0 1.25rem; display: grid; grid-template-columns: minmax(0, 42rem) minmax(0, 1fr); gap: 1.5rem; }
 figcaption { color: var(--muted); font-size: .94rem; }
 figcaption p:last-child { margin: 0; }
 svg.map { display: block; width: 100%; height: auto; }
-.map .frame { fill: var(--panel); stroke: var(--line); }
-.map .axis { fill: var(--muted); font-size: 12px; }
-.map .label {
-  fill: var(--ink); font-size: 16px; font-weight: 700;
-  paint-order: stroke; stroke: var(--panel); stroke-width: 3px; stroke-linejoin: round;
-}
-.map .ring { fill: none; stroke: currentColor; stroke-width: 2.4; }
-.map .link { stroke: currentColor; stroke-width: 1; opacity: .6; }
-.map .mark { fill: currentColor; stroke: var(--panel); stroke-width: .7; }
-.tree .branch { stroke: var(--muted); stroke-width: 1.6; }
-.tree .dot { fill: var(--panel); stroke: currentColor; stroke-width: 2.4; }
-.tree .label { font-size: 13px; stroke: none; }
-.map .aside { fill: none; stroke: currentColor; stroke-width: 1.2; opacity: .7; }
 details { margin: 0 0 1.25rem; }
 summary { cursor: pointer; color: var(--accent); margin-bottom: .6rem; }
 .pairs {
@@ -111,6 +140,8 @@ summary { cursor: pointer; color: var(--accent); margin-bottom: .6rem; }
 .terms dt { font-weight: 650; }
 .terms dd { margin: 0 0 .8rem; max-width: 46rem; }
 footer { border-top: 1px solid var(--line); color: var(--muted); font-size: .88rem; padding: 1rem 0 2rem; }
+"""
+NARROW_AND_PAPER = """\
 @media (max-width: 56rem) {
   figure { grid-template-columns: minmax(0, 1fr); gap: .5rem; }
 }
@@ -122,7 +153,7 @@ footer { border-top: 1px solid var(--line); color: var(--muted); font-size: .88r
   thead th { font-size: .8rem; }
   .bar { min-width: 3.5rem; }
   .pairs { grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); }
-  th[scope="row"] { max-width: 8rem; }
+  th[scope="row"] { max-width: 9.5rem; }
   table.wide { width: auto; min-width: 100%; }
   .barcell { width: 40%; }
   .map .axis { font-size: 16px; }
@@ -132,10 +163,24 @@ footer { border-top: 1px solid var(--line); color: var(--muted); font-size: .88r
 @media print {
   :root { color-scheme: light; }
   body { font-size: 10pt; }
-  nav, .skip { display: none; }
-  header { background: none; }
-  figure, tr { break-inside: avoid; }
+  nav, .skip, .get, details { display: none; }
+  header { background: none; padding-top: 0; }
+  figure, tr, .figures div, .notice, dl div { break-inside: avoid; }
   h2, h3, caption { break-after: avoid; }
-  .box { overflow: visible; }
+  .box { overflow: visible; background: none; }
+  table { font-size: .85em; }
+  th, td { padding: .2rem .4rem; }
+  th[scope="row"] { position: static; }
+  td.heat { min-width: 0; }
 }
 """
+CSS = f":root {{\n  color-scheme: light dark;\n{LIGHT}}}\n{PAGE_RULES}{COLORS}{DRAWINGS}{NARROW_AND_PAPER}"
+
+
+def in_light_colors(rules: str) -> str:
+    """The rules with the light colors in the place of their names: not every program that draws SVG knows names."""
+    named = dict(re.findall(r"(--[\w-]+): ([^;]+);", LIGHT))
+    return re.sub(r"var\((--[\w-]+)\)", lambda found: named[found[1]], rules)
+
+
+DRAWING_CSS = in_light_colors(f"text {{ font-family: sans-serif; }}\n{COLORS}{DRAWINGS}")

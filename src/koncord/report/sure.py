@@ -39,7 +39,15 @@ def sentences(model: GlobalModel) -> list[str]:
     sure = model.confidence
     if sure is None:
         return [belief(model)]
-    said = [belief(model), about_sites(sure), about_stability(sure), about_runner_up(sure), about_draws(sure)]
+    effects = site_effects(model)
+    said = [
+        belief(model),
+        about_site_effects(effects),
+        about_sites(sure, effects),
+        about_stability(sure),
+        about_runner_up(sure),
+        about_draws(sure),
+    ]
     return [each for each in said if each]
 
 
@@ -95,11 +103,32 @@ def about_next(sure: Confidence) -> str | None:
     return f"{said}."
 
 
-def about_sites(sure: Confidence) -> str | None:
+def site_effects(model: GlobalModel) -> tuple[int, ...]:
+    """Clusters of one site alone that others hold, too, with their offsets taken out."""
+    calibration = model.diagnostics.calibration
+    return () if calibration is None else calibration.site_effects
+
+
+def about_site_effects(effects: Sequence[int]) -> str | None:
+    """Clusters that are there because a site measures otherwise, not because its rows are others."""
+    if not effects:
+        return None
+    which = (
+        f"Cluster {effects[0]} is a site effect"
+        if len(effects) == 1
+        else f"Clusters {joined(list(map(str, effects)))} are site effects"
+    )
+    return (
+        f"{which}, not more structure: one site alone supports each, and others hold the same shape, shifted. "
+        "--harmonize aligns the sites."
+    )
+
+
+def about_sites(sure: Confidence, effects: Sequence[int] = ()) -> str | None:
     """Clusters that a single site holds: nobody else can confirm them."""
     if not sure.n_draws:
         return "Only one site reported micro-clusters, so no cluster can be looked for without it."
-    alone = [str(at) for at, each in enumerate(sure.clusters) if each.sites == 1]
+    alone = [str(at) for at, each in enumerate(sure.clusters) if each.sites == 1 and at not in effects]
     if not alone or len(sure.clusters) == 1:
         return None
     which = f"Cluster {alone[0]} is" if len(alone) == 1 else f"Clusters {joined(alone)} are each"

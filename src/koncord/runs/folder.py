@@ -1,21 +1,22 @@
 """The folder of a run: its files, and how it appears whole or not at all."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 
-from koncord._files import write_atomic
+from koncord._files import atomic_file, write_atomic
 from koncord.model.globalmodel import GlobalModel
-from koncord.runs.assignments import as_csv, assign_scaled
+from koncord.runs.assignments import Assignments, as_csv, write_labels
 from koncord.runs.record import RunRecord
 from koncord.runs.reports import Reports
+from koncord.runs.sites import shown_sites, sites_csv
 from koncord.types import FloatArray
 
 MODEL, RECORD, PAGE, LABELS = "model.koncord", "run.json", "report.html", "labels"
-REPORTS, LOCK = "reports.koncord", "lock"
+REPORTS, LOCK, SITES = "reports.koncord", "lock", "sites.csv"
 
 
 def write_run(
@@ -23,7 +24,7 @@ def write_run(
     model: GlobalModel,
     record: RunRecord,
     page: str,
-    tables: Mapping[str, FloatArray] | None = None,
+    labels: Mapping[str, Assignments | Iterable[FloatArray]] | None = None,
     reports: Reports | None = None,
 ) -> None:
     """Write the files of a run into a folder.
@@ -38,18 +39,20 @@ def write_run(
         How it was found.
     page : str
         The report, as HTML.
-    tables : mapping of str to array (n_samples, n_features), default None
-        The rows of each site as the model's plan makes them: their labels are written too. None where the tables are
-        not here.
+    labels : mapping of str to Assignments or iterable of arrays, default None
+        The clusters of the rows of each site, which are written too, or its rows, batch by batch, as the model's plan
+        makes them. None where the tables are not here.
     reports : Reports, default None
         What the sites sent, in a file that its owner alone may read; None where it is not kept. It comes last: as long
         as it holds a site, the site can be forgotten again.
     """
     model.save(folder / MODEL)
     record.save(folder / RECORD)
-    if tables is not None:
-        write_site_labels(folder, model, tables)
+    if labels is not None:
+        write_site_labels(folder, model, labels)
     write_atomic(folder / PAGE, page.encode())
+    if shown_sites(model) != model.sites:
+        write_atomic(folder / SITES, sites_csv(model, record).encode())
     if reports is not None:
         reports.save(folder / REPORTS)
 
@@ -60,10 +63,16 @@ def replace_run(folder: Path, model: GlobalModel, record: RunRecord, page: str, 
     write_run(folder, model, record, page, reports=reports)
 
 
-def write_site_labels(folder: Path, model: GlobalModel, tables: Mapping[str, FloatArray]) -> None:
+def write_site_labels(
+    folder: Path, model: GlobalModel, labels: Mapping[str, Assignments | Iterable[FloatArray]]
+) -> None:
     (folder / LABELS).mkdir()
-    for site, Z in tables.items():
-        write_atomic(labels_file(folder, site), as_csv(assign_scaled(model, Z)).encode())
+    for site, found in labels.items():
+        with atomic_file(labels_file(folder, site)) as file:
+            if isinstance(found, Assignments):
+                file.write(as_csv(found).encode())
+            else:
+                write_labels(file, model, found)
 
 
 def read_run(folder: Path) -> tuple[GlobalModel, RunRecord]:

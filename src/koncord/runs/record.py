@@ -29,6 +29,16 @@ class Crossing:
     counts: tuple[tuple[int, ...], ...]  # one tuple a cluster, one number a class
     ari: float  # adjusted Rand index of cluster against class
 
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """From the JSON of a record."""
+        return cls(
+            what=stored["what"],
+            classes=tuple(stored["classes"]),
+            counts=tuple(map(tuple, stored["counts"])),
+            ari=stored["ari"],
+        )
+
     @property
     def rows(self) -> int:
         """Rows whose class is known."""
@@ -57,20 +67,40 @@ class Truth:
     crossings: tuple[Crossing, ...] = ()  # of the rows that took part, coarser classes first
     ari_at_k: float | None = None  # of the answer with as many clusters as there are classes, where the model has one
     pooled_ari: float | None = None  # of k-means with the number of classes given and all rows in one place
+    nested: Crossing | None = None  # with one cluster more, against the finest classes, where the model has that answer
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """From the JSON of a record."""
-        crossings = [
-            Crossing(
-                what=each["what"],
-                classes=tuple(each["classes"]),
-                counts=tuple(map(tuple, each["counts"])),
-                ari=each["ari"],
-            )
-            for each in stored.get("crossings", ())
-        ]
-        return cls(**{**stored, "crossings": tuple(crossings)})
+        nested = stored.get("nested")
+        return cls(
+            **{
+                **stored,
+                "crossings": tuple(map(Crossing.of, stored.get("crossings", ()))),
+                "nested": None if nested is None else Crossing.of(nested),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """Rows of one cluster that are far off in one column, too many for wrong readings."""
+
+    cluster: int
+    column: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierCounts:
+    """Rows with a value far off in their cluster, over all tables."""
+
+    by_column: Mapping[str, int]  # the column in which a row is farthest off
+    crowded: tuple[Crowd, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(self.by_column.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +124,7 @@ class RunRecord:
     labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
     forgotten: tuple[str, ...] = ()  # sites that took part and were left out later
     added: tuple[str, ...] = ()  # sites that came later
+    outliers: OutlierCounts | None = None  # where the tables are here and the shape of the clusters is known
 
     @classmethod
     def of_run(cls, *, sends: tuple[Sent, ...], departures: Sequence[Departure], seconds: float, **asked: Any) -> Self:
@@ -143,10 +174,19 @@ class RunRecord:
             given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
             for name in ("forgotten", "added"):
                 given[name] = tuple(given.get(name, ()))
+            given["outliers"] = outliers_in(given.get("outliers"))
             given["truth"] = None if given["truth"] is None else Truth.of(given["truth"])
             return cls(**given)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KoncordError(f"'{path}' is not the record of a koncord run.") from error
+
+
+def outliers_in(stored: Mapping[str, Any] | None) -> OutlierCounts | None:
+    """From the JSON of a record."""
+    if stored is None:
+        return None
+    crowded = tuple(Crowd(**each) for each in stored["crowded"])
+    return OutlierCounts(by_column=stored["by_column"], crowded=crowded)
 
 
 def counts_in_older(record: Mapping[str, Any]) -> dict[str, int | None]:
