@@ -26,6 +26,21 @@ for site in Biscoe Dream; do
 done
 koncord run --out over-network --min-sites 2 --wait 300
 kill $(jobs -p); wait"""
+# Two exports as they are: semicolons and decimal commas, gaps, a category, a note, a column that one lacks.
+TABLES = """\
+python - <<'END'
+import numpy as np
+rng = np.random.default_rng(0)
+for site, states in {"aachen": (0, 1), "bergen": (1, 2)}.items():
+    with open(f"{site}.csv", "w") as file:
+        print("temperature;pressure;shift;note" + ";humidity" * (site == "bergen"), file=file)
+        for row in range(600):
+            state = states[row % 2]
+            values = rng.normal((60 + 30 * state, 5 + 2 * state), (4, 0.3))
+            cells = ["" if rng.random() < 0.05 else f"{value:.2f}".replace(".", ",") for value in values]
+            cells += [["early", "late"][row % 3 == 0], f"row {row}", *["55,5"] * (site == "bergen")]
+            print(*cells, sep=";", file=file)
+END"""
 STEPS = (
     ("Clone", f"git clone --quiet {ROOT} koncord"),
     ("An environment", "python3 -m venv env"),
@@ -33,6 +48,13 @@ STEPS = (
     ("The demo", "koncord demo"),
     ("The command it prints next", "koncord fit koncord-demo/sites/*.csv --out my-run"),
     ("New rows", "koncord predict my-run koncord-demo/sites/Dream.csv --out dream.csv"),
+    ("Own files: two raw exports", TABLES),
+    ("What is in them, and which options are needed?", "koncord check aachen.csv bergen.csv || test $? = 1"),
+    (
+        "With the options that it names",
+        "koncord fit aachen.csv bergen.csv --categories shift --common-columns --out own-run",
+    ),
+    ("Their page again, from the files of the run", "koncord report own-run"),
     ("Kernel for notebooks", "pip install --quiet nbclient ipykernel"),
     ("The notebook", "jupyter execute koncord/examples/penguins.ipynb"),
     ("Extra for a network", "pip install --quiet './koncord[flower]'"),

@@ -2,8 +2,8 @@
 
     python scripts/screenshots.py        # after make docs; also: make screenshots
 
-Writes docs/figures/report.png (the top of the demo's report), report-phone.png and report-dark.png (narrow, and dark),
-and site.png (the first page of build/docs).
+Writes docs/figures/report.png (the top of the demo's report), report-profiles.png (its profiles), report-phone.png (390
+pixels wide), report-dark.png, and site.png (the first page of build/docs).
 """
 
 import os
@@ -20,11 +20,13 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # Name, page, width and height of the window, and what the browser is to prefer.
 DARK = "--blink-settings=preferredColorScheme=0"
 SHOTS = (
-    ("report.png", "report", 1280, 1500, ()),
-    ("report-phone.png", "report", 500, 1100, ()),
-    ("report-dark.png", "report", 1280, 900, (DARK,)),
+    ("report.png", "report", 1280, 1240, ()),
+    ("report-profiles.png", "report#profiles", 1280, 780, ()),
+    ("report-phone.png", "report", 390, 1100, ()),
+    ("report-dark.png", "report#holdings,profiles", 1280, 1060, (DARK,)),
     ("site.png", "site", 1280, 800, ()),
 )
+LEAST_WIDTH = 500  # of a window of Chromium; what is narrower is shown in a frame
 
 
 def main() -> int:
@@ -36,17 +38,31 @@ def main() -> int:
         koncord = Path(sys.executable).with_name("koncord")
         subprocess.run([koncord, "demo", "--out", f"{folder}/demo"], check=True, stdout=subprocess.DEVNULL)
         pages = {"report": Path(folder) / "demo" / "report.html", "site": SITE}
-        for name, page, width, height, options in SHOTS:
+        for name, place, width, height, options in SHOTS:
+            page, _, sections = place.partition("#")
             if not pages[page].exists():
                 print(f"{name}: no {pages[page]}; make docs first", file=sys.stderr)
                 continue
-            take(browser, pages[page], FIGURES / name, width, height, options, Path(folder))
+            shown = only(pages[page], sections.split(","), Path(folder)) if sections else pages[page]
+            take(browser, shown.as_uri(), FIGURES / name, width, height, options, Path(folder))
             print(f"docs/figures/{name}: {(FIGURES / name).stat().st_size // 1024} kB")
     return 0
 
 
-def take(browser: str, page: Path, to: Path, width: int, height: int, options: tuple[str, ...], folder: Path) -> None:
+def only(page: Path, sections: list[str], folder: Path) -> Path:
+    """A copy of a page with these sections alone: a browser without a window does not scroll for a picture."""
+    rules = f"header, section {{ display: none }} {', '.join(f'#{name}' for name in sections)} {{ display: block }}"
+    part = folder / "part.html"
+    part.write_text(page.read_text(encoding="utf-8").replace("</style>", f"{rules}</style>", 1), encoding="utf-8")
+    return part
+
+
+def take(browser: str, page: str, to: Path, width: int, height: int, options: tuple[str, ...], folder: Path) -> None:
     """A picture of the top of a page."""
+    frame = folder / "frame.html"
+    window = max(width, LEAST_WIDTH)
+    style = f"border:0;display:block;width:{width}px;height:{height}px;margin:0 auto"
+    frame.write_text(f'<body style="margin:0;background:#888"><iframe src="{page}" style="{style}"></iframe>')
     command = [
         browser,
         "--headless",
@@ -54,11 +70,11 @@ def take(browser: str, page: Path, to: Path, width: int, height: int, options: t
         "--hide-scrollbars",
         "--force-device-scale-factor=1",
         f"--user-data-dir={folder}/profile",
-        f"--window-size={width},{height}",
+        f"--window-size={window},{height}",
         f"--screenshot={to}",
         *options,
         *(["--no-sandbox"] if os.geteuid() == 0 else []),
-        page.as_uri(),
+        frame.as_uri() if width < LEAST_WIDTH else page,
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
 

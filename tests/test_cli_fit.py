@@ -102,7 +102,7 @@ def test_labels_come_in_row_order_with_distance_and_runner_up_on_the_scaled_colu
     run("fit", *FILES, "--out", "run")
     model = koncord.GlobalModel.load("run/model.koncord")
     rows = labels_of("run/labels/north.csv")
-    assert list(rows[0]) == ["row", "cluster", "distance", "runner_up", "runner_up_distance"]
+    assert list(rows[0]) == ["row", "cluster", "distance", "runner_up", "runner_up_distance", "outlier"]
     assert [int(row["row"]) for row in rows] == list(range(1, 121))
     for row, x in list(zip(rows, sites["north"], strict=True))[::17]:
         z, shapes = (x - model.means) / model.scales, model.gaussians

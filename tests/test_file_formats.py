@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from koncord.cli import main
 from koncord.model.globalmodel import PLANNED
-from koncord.runs.assignments import HEADER
+from koncord.runs.assignments import HEADER, OUTLIER_HEADER
 
 SUPPORT = ("--min-support", "2")  # so that what one site alone holds is set aside
 DOCS = Path(__file__).parent.parent / "docs"
@@ -56,7 +56,7 @@ def test_the_page_on_the_model_file_names_every_array_and_every_key(folder):
 def test_the_page_on_the_folder_names_every_file_and_every_key(folder):
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     assert rows_of("report.md", "run.json") == set(record) - {"format", "version"}
-    assert rows_of("report.md", "Labels") == set(HEADER)
+    assert rows_of("report.md", "Labels") == {*HEADER, OUTLIER_HEADER}
     listed = (DOCS / "report.md").read_text(encoding="utf-8").split("## Labels")[0]
     for file in folder.iterdir():
         assert f"| `{file.name}" in listed

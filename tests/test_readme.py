@@ -82,7 +82,7 @@ def test_what_is_said_of_consensus_is_what_was_measured():
     assert f"index of Consensus is {real[0]}; of the paper's method, {real[1]}; of its oracle" in said
     assert f"local counts, {real[2]}; of a mixture by BIC with all rows in one place, {real[3]}." in said
     assert f"On 18 made sets it is {made[0]}, {made[1]}, {made[2]} and {made[3]}." in said
-    page = (ROOT / "docs" / "consensus.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     table = [
         re.findall(r"(0\.\d{3})", row) for row in re.findall(r"^\| \d+ (?:real|made|tabular) .*", page, re.MULTILINE)
     ]
@@ -97,7 +97,7 @@ def test_the_tables_of_the_sets_of_the_paper_are_those_of_the_stored_rows():
             if row["status"] == "done"
         }
     names = {"FrogA": "frog_species", "FrogB": "frog_genus", "CIFAR-10": "cifar10"}
-    page = (ROOT / "docs" / "consensus.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     sections = re.findall(r"^Regime ([AB]):\n\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert [regime for regime, _ in sections] == ["A", "B"]
     for regime, table in sections:

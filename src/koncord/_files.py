@@ -88,6 +88,13 @@ def writing(path: Path) -> Iterator[None]:
         raise OSError(number, os.strerror(number), str(path)) from error
 
 
+def disk_problem(error: OSError) -> str:
+    """What went wrong with which file, as a sentence."""
+    where = f": '{error.filename}'" if error.filename else ""
+    why = "; the disk may be full" if error.errno in FULL else ""
+    return f"{error.strerror or error}{where}{why}."
+
+
 # --- locks ---
 
 

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from koncord._extras import require
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
 from koncord._threads import one_thread
@@ -21,24 +22,28 @@ from koncord._validation import check_count
 from koncord._words import counted
 from koncord.aggregate.base import check_is_aggregator
 from koncord.aggregate.consensus import Consensus
+from koncord.data.batches import (
+    BatchedTable,
+    SampledTable,
+    batched_table,
+    is_batched_source,
+    sampled_table,
+    whole_table,
+)
 from koncord.data.files import Table, complete_rows
 from koncord.data.frames import names_in, table_in_memory
 from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
 from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
+from koncord.runs.assignments import counting, far_off_rows
 from koncord.session import growing
 from koncord.session.federation import SERVER, RunResult, run
-from koncord.session.inprocess import in_process, summed_in_process
+from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
 
-# What a run with secure sums does not know, for a reader.
-LOST_IN_SUMS = (
-    "The server saw sums over all sites only: which site holds which clusters, how many sites support a cluster, and "
-    "how stable it is when sites are left out are not known."
-)
 # Columns are said to be in other units where their spreads differ by more than this.
 UNEQUAL = 100.0
 
@@ -68,6 +73,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         no part, and are labeled all the same.
     categories : sequence of str, default ()
         Columns whose values, numbers or text, are levels. Each counts as much as one column of numbers.
+    harmonize : bool, default False
+        Take out offsets between the sites, as of instruments with another zero, where they are credible; without it,
+        they are only reported. For `Consensus`, without a privacy budget and without categories.
     random_state : int, Generator or None, default None
         The same seed gives the same result in whatever order named sites are given.
     min_report : int, default 20
@@ -105,6 +113,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     labels_ : list of array (n_samples,)
         The global cluster of each row, for each site in the order given; a pandas Series with the index of the frame
         where the table was one.
+    outliers_ : list of array (n_samples,)
+        Whether each row has a value more than 8 standard deviations from the center of its cluster, as a wrong reading
+        has, for each site in the order given; False throughout where the shape of the clusters is not known.
     sites_ : list of str
         Names of the sites, in the order given.
     n_features_in_ : int
@@ -141,6 +152,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         fence: bool = True,
         missing: Missing = "neighbors",
         categories: Sequence[str] = (),
+        harmonize: bool = False,
         random_state: RandomState = None,
         min_report: int = SitePolicy.min_report,
         min_support: int = ServerPolicy.min_support,
@@ -157,6 +169,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.fence = fence
         self.missing = missing
         self.categories = categories
+        self.harmonize = harmonize
         self.random_state = random_state
         self.min_report = min_report
         self.min_support = min_support
@@ -172,7 +185,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         clients : mapping of str to table, or sequence of tables
-            The rows of each site: an array (n_samples, n_features), or a frame of pandas, polars or Arrow.
+            The rows of each site: an array (n_samples, n_features), or a frame of pandas, polars or Arrow. A pyarrow
+            dataset, a DuckDB relation or a Dask frame is read batch by batch (docs/howto-large.md).
         y : None
             Not used; here by convention.
 
@@ -187,19 +201,39 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         aggregator = Consensus() if self.aggregator is None else self.aggregator
         adapted(estimator, owner=self)
         check_is_aggregator(aggregator, owner=self)
+        if self.harmonize:
+            aggregator = harmonizing(aggregator)
         if self.privacy is not None and self.standardize:
             raise ValueError(
                 "'standardize' of FederatedClustering must be False or None with a privacy budget: columns are brought "
                 "to one scale beforehand, by numbers that do not depend on the rows."
             )
         named = named_clients(clients)
-        tables = {name: as_table(name, table, self.categories) for name, table in named.items()}
+        opened = {name: as_streamed(name, table) for name, table in named.items() if is_batched_source(table)}
+        streamed = {name: table for name, table in opened.items() if not table.is_whole}
+        tables = {
+            name: whole_table(opened[name]) if name in opened else as_table(name, table, self.categories)
+            for name, table in named.items()
+            if name not in streamed
+        }
         preparation = preparation_by_parameters(self) if self.privacy is None else None
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
         taking_part = complete_rows(list(tables.values())) if self.missing == "drop" else list(tables.values())
         rows = {table.name: (table.X, table.columns) for table in taking_part}
-        if self.secure_sums:
-            link = summed_in_process(rows, estimator=estimator, aggregator=aggregator, policy=policy)
+        asked: dict[str, Any] = {
+            "estimator": estimator,
+            "seed": seed_of(self.random_state),
+            "server_policy": ServerPolicy(min_support=min_support),
+            "common_columns": self.common_columns,
+            "files": "in memory",
+            "labels_in_memory": True,
+        }
+        if self.secure_sums and not streamed:
+            require("secure", "A secure sum")
+            from koncord.session.summing import IN_PROCESS, run_in_sums, summed_in_process
+
+            link = summed_in_process(rows, aggregator=aggregator, policy=policy)
+            result = run_in_sums(link, aggregator, session=IN_PROCESS, policy=policy, **asked)
         else:
             link = in_process(
                 rows,
@@ -208,35 +242,37 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
                 policy=policy,
                 levels={name: table.levels for name, table in tables.items()},
                 n_jobs=self.n_jobs,
+                streamed=streamed,
             )
-        result = run(
-            link,
-            aggregator,
-            estimator=estimator,
-            seed=seed_of(self.random_state),
-            standardize=preparation is not None and preparation.standardize,
-            preparation=preparation,
-            site_policy=policy,
-            server_policy=ServerPolicy(min_support=min_support),
-            common_columns=self.common_columns,
-            local_counts=self.estimator is not None if self.local_counts is None else self.local_counts,
-            files="in memory",
-            labels_in_memory=True,
-            notes=(LOST_IN_SUMS,) if self.secure_sums else (),
-        )
-        if self.standardize is False and self.privacy is None:
+            result = run(
+                link,
+                aggregator,
+                standardize=preparation is not None and preparation.standardize,
+                preparation=preparation,
+                site_policy=policy,
+                local_counts=self.estimator is not None if self.local_counts is None else self.local_counts,
+                **asked,
+            )
+        if self.standardize is False and self.privacy is None and tables:
             warn_of_units([result.model.rows(table) for table in tables.values()], result.model.columns)
         self._take(result)
-        self.sites_ = list(tables)
-        if any(names_in(table) for table in named.values()):
+        self.sites_ = list(named)
+        if streamed or any(names_in(table) for name, table in named.items() if name not in opened):
             self.feature_names_in_ = np.array(self.model_.plan.inputs, dtype=object)
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
-        self.labels_ = [
-            indexed_as(named[name], self.model_.assign(self.model_.rows(own))) for name, own in tables.items()
-        ]
+        labels = {name: self.model_.assign(self.model_.rows(own, name)) for name, own in tables.items()}
+        labels |= {
+            name: np.concatenate([self.model_.assign(Z) for Z in self.model_.batches(own.table, name)])
+            for name, own in streamed.items()
+        }
+        far_off = {name: far_off_rows(self.model_, own, labels[name], name) for name, own in tables.items()}
+        self.record_ = counting(result.record, list(far_off.values()))
+        self.labels_ = [labels[name] if name in opened else indexed_as(named[name], labels[name]) for name in named]
+        masks = {name: found.mask(len(labels[name])) for name, found in far_off.items() if found is not None}
+        self.outliers_ = [masks.get(name, np.zeros(len(labels[name]), dtype=bool)) for name in named]
         counts = dict(zip(self.model_.sites, self.model_.local_counts or (None,) * len(link.sites), strict=False))
-        self._counts = {name: own_count(link.sites[name], counts) if name in link.sites else 0 for name in tables}
+        self._counts = {name: 0 if self.secure_sums else own_count(link.sites[name], counts) for name in named}
         self._uncounted = {name: link.sites[name] for name, count in self._counts.items() if count is None}
         return self
 
@@ -294,7 +330,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             del self.sites_[at], self._counts[site]
             self._uncounted.pop(site, None)
         if hasattr(self, "labels_"):
-            del self.labels_
+            del self.labels_, self.outliers_
         return self
 
     def add(self, site: str, table: Any) -> Self:
@@ -336,7 +372,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         if self._counts[site] is None:
             self._uncounted[site] = link.sites[site]
         if hasattr(self, "labels_"):
-            del self.labels_
+            del self.labels_, self.outliers_
         return self
 
     def fit_predict(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> list[Any]:
@@ -356,7 +392,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         """
         return self.fit(clients).labels_
 
-    def predict(self, X: Any) -> IntArray:
+    def predict(self, X: Any, site: str | None = None) -> IntArray:
         """Global cluster of every row of a table, of a site that took part or of a new one.
 
         Parameters
@@ -364,6 +400,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n_samples, n_features)
             In the units of the sites' tables; columns are matched by name where it has
             names.
+        site : str or None, default None
+            The site that the rows are of, whose offset is taken out where sites were aligned (`harmonize`).
 
         Returns
         -------
@@ -371,7 +409,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
             Numbers of clusters.
         """
         check_is_fitted(self)
-        labels: IntArray = self.model_.predict(X)
+        labels: IntArray = self.model_.predict(X, site=site)
         return labels
 
     def report(self, path: str | os.PathLike[str]) -> Path:
@@ -464,6 +502,11 @@ def as_table(site: str, table: Any, categories: Sequence[str] = ()) -> Table:
     return table_in_memory(table, what=f"The table of site {site!r}", name=site, categories=own)
 
 
+def as_streamed(site: str, table: Any) -> SampledTable:
+    """A table that is read batch by batch, read once."""
+    return sampled_table(table if isinstance(table, BatchedTable) else batched_table(table, name=site))
+
+
 def preparation_by_parameters(clustering: FederatedClustering) -> Preparation:
     """What is done with columns, as the parameters say; ValueError for one that is wrong."""
     log = clustering.log
@@ -476,6 +519,16 @@ def preparation_by_parameters(clustering: FederatedClustering) -> Preparation:
         fence=clustering.fence,
         missing=clustering.missing,
     )
+
+
+def harmonizing(aggregator: Any) -> Any:
+    """The aggregator with offsets between sites taken out; ValueError for one that cannot do that."""
+    if "harmonize" not in aggregator.get_params(deep=False):
+        raise ValueError(
+            f"'harmonize' of FederatedClustering must be False with {type(aggregator).__name__}, which finds no "
+            "offsets between sites; Consensus does."
+        )
+    return clone(aggregator).set_params(harmonize=True)
 
 
 def seed_of(random_state: RandomState) -> int:
@@ -504,19 +557,17 @@ def fitted_html(fitted: FederatedClustering) -> str:
     k = fitted.n_clusters_
     sizes = np.array([np.bincount(labels, minlength=k) for labels in fitted.labels_])
     counts = [fitted._counts[name] for name in fitted.sites_]
-    heads = [
-        "site",
-        "rows",
-        *(["local k"] if None not in counts else []),
-        *(f"cluster {at}" for at in range(k) if k <= MOST_IN_HTML),
-    ]
+    is_counted, is_narrow = None not in counts, k <= MOST_IN_HTML
+
+    def line(first: str, rows: Any, count: Any, by_cluster: Sequence[Any]) -> list[Any]:
+        return [first, rows, *([count] if is_counted else []), *(by_cluster if is_narrow else ())]
+
+    heads = line("site", "rows", "local k", [f"cluster {at}" for at in range(k)])
     lines = [
-        [escape(site), rows.sum(), *([count] if None not in counts else []), *(rows if k <= MOST_IN_HTML else ())]
+        line(escape(site), rows.sum(), count, rows)
         for site, rows, count in zip(fitted.sites_, sizes, counts, strict=True)
     ]
-    lines.append(
-        ["all", sizes.sum(), *([""] if None not in counts else []), *(sizes.sum(axis=0) if k <= MOST_IN_HTML else ())]
-    )
+    lines.append(line("all", sizes.sum(), "", sizes.sum(axis=0)))
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in line)}</tr>" for line in lines)
     caption = f"K = {k}: {counted(k, 'cluster')} over {counted(len(fitted.sites_), 'site')}"

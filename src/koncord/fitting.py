@@ -10,6 +10,7 @@ from typing import Any
 from koncord._bar import progress as shown_progress
 from koncord._progress import part, report
 from koncord.clustering import FederatedClustering
+from koncord.data.batches import batched_table
 from koncord.data.files import Table, read_table
 
 PathLike = str | os.PathLike[str]
@@ -29,9 +30,10 @@ def fit(
     Parameters
     ----------
     sites : str, sequence, or mapping of str
-        One file (CSV, TSV, Parquet, NPY, NPZ) or table (array, frame of pandas, polars or Arrow) a site: a sequence of
-        them, a mapping of site name to one, or a pattern such as ``"sites/*.csv"``. Without a name, the site of a file
-        is called as the file without folder and extension.
+        One file (CSV, TSV, Parquet, NPY, NPZ), folder of Parquet or CSV files, which is read batch by batch, or table
+        (array, frame of pandas, polars or Arrow) a site: a sequence of them, a mapping of site name to one, or a
+        pattern such as ``"sites/*.csv"``. Without a name, the site of a file is called as the file without folder and
+        extension.
     columns : sequence of str or None, default None
         The columns of files to use, in this order; None uses all.
     drop : collection of str, default ()
@@ -68,7 +70,9 @@ def fit(
         tables = {}
         for at, (name, given) in enumerate(named.items()):
             report(0.05 * at / len(named), f"reading {name}")
-            if is_file(given):
+            if is_file(given) and Path(given).is_dir():
+                given = batched_table(given, name=name, columns=columns, drop=drop, may_lack=True)
+            elif is_file(given):
                 given = arrow_table(read_table(given, columns=columns, drop=drop, may_lack=True))
             tables[name] = given
         with part(0.05, 1.0, "fitting"):

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import koncord
-from koncord._files import FULL
+from koncord._files import disk_problem
 from koncord._text import showable
 from koncord.cli import (
     approve,
@@ -91,9 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         return fail(f"not enough memory: {error or 'the table is too large for this machine'}.", FAILURE)
     except OSError as error:
-        where = f": '{error.filename}'" if error.filename else ""
-        why = "; the disk may be full" if error.errno in FULL else ""
-        return fail(f"{error.strerror or error}{where}{why}.", FAILURE)
+        return fail(disk_problem(error), FAILURE)
     except Exception as error:  # a person gets a line, whatever happened
         return fail(f"a mistake in koncord itself, {type(error).__name__}: {error}; please report it.", FAILURE)
     return SUCCESS

@@ -4,16 +4,7 @@ import argparse
 from typing import Any
 
 from koncord.cli.fit import check_site_names
-from koncord.cli.options import (
-    add_categories_option,
-    add_common_option,
-    add_convert_option,
-    add_preparation_options,
-    add_table_options,
-    conversions_by_site,
-    preparation_of,
-    table_of,
-)
+from koncord.cli.options import add_file_options, conversions_by_site, preparation_of, table_of
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 
@@ -44,12 +35,7 @@ def add_parser(subparsers: Any) -> None:
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
-    tables = add_table_options(parser)
-    add_common_option(tables)
-    add_categories_option(tables)
-    add_convert_option(tables)
-    add_preparation_options(parser)
+    add_file_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(run=run)
 

@@ -58,10 +58,12 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     import_sklearn()
     from koncord.data.demonstrations import demonstration
+    from koncord.data.files import Table
     from koncord.report.demonstration import bytes_by_site
     from koncord.report.demonstration import demonstration_text as about_classes
     from koncord.report.federation import federation_text
     from koncord.report.page import page
+    from koncord.runs.assignments import counting_outliers, labeled
     from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
     from koncord.session.demonstration import demonstrate
 
@@ -72,9 +74,11 @@ def run(args: argparse.Namespace) -> None:
             result = demonstrate(shown, {site: f"{SITES}/{site}.csv" for site in shown.tables})
         model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
+        tables = [Table(name=site, X=X, columns=shown.columns) for site, X in shown.tables.items()]
+        labels = {table.name: labeled(model, table) for table in tables}
+        record = counting_outliers(record, list(labels.values()))
         with whole_folder(target, replaces=True) as folder:
-            rows = {site: model.plan.apply(table, shown.columns) for site, table in shown.tables.items()}
-            write_run(folder, model, record, page(model, record), rows)
+            write_run(folder, model, record, page(model, record), labels)
             write_tables(folder / SITES, shown)
     truth = record.truth
     assert truth is not None
@@ -115,8 +119,8 @@ def about_path() -> str:
     if is_on_path():
         return ""
     activate = Path(sys.argv[0]).with_name("activate")
-    is_venv = activate.is_file()
-    how = f". {shlex.quote(str(activate))}" if is_venv else "pipx install koncord, or activate its environment"
+    folder = shlex.quote(str(Path(sys.argv[0]).resolve().parent))
+    how = f". {shlex.quote(str(activate))}" if activate.is_file() else f'export PATH={folder}:"$PATH"'
     return f"         for 'koncord' on PATH: {how}\n"
 
 

@@ -6,22 +6,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koncord._extras import require
+from koncord._jobs import jobs, n_cores
 from koncord._progress import part, report, reporting
 from koncord._text import is_showable
 from koncord.cli.options import (
     ASM_OPTIONS,
     PRIVACY_OPTIONS,
     add_aggregator_options,
-    add_categories_option,
-    add_common_option,
-    add_convert_option,
     add_estimator_options,
+    add_file_options,
     add_local_counts_option,
-    add_preparation_options,
     add_privacy_options,
     add_site_options,
+    add_stream_options,
+    add_sums_option,
     add_support_option,
-    add_table_options,
     aggregator_of,
     asked,
     asks_local_counts,
@@ -31,8 +31,10 @@ from koncord.cli.options import (
     check_floor,
     conversions_by_site,
     estimator_of,
+    is_streamed,
     preparation_of,
     site_policy_of,
+    streamed_table,
     table_of,
 )
 from koncord.cli.output import as_json
@@ -42,6 +44,7 @@ from koncord.prepare.settings import Preparation
 from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
+    from koncord.data.batches import SampledTable
     from koncord.data.files import Table
 
 NAME = "fit"
@@ -52,25 +55,29 @@ is exchanged. What was exchanged is on the page it writes. Sites count their own
 needs it, and with --local-counts.
 
 A file is CSV, TSV, Parquet, Excel, NPY or NPZ; columns are matched by name. The name of a site is that of its file
-without folder and extension.
+without folder and extension. A table larger than memory is a folder of Parquet or CSV files, or a file with --stream.
 """
 EPILOG = """\
 examples:
   koncord fit north.csv south.csv west.csv --out run
   koncord fit north.csv south.csv west.csv --out run --force --aggregator fedgem --upsilon 10 --json
   koncord fit north.csv south.csv --out run --epsilon 2 --delta 1e-6 --bound 10
+  koncord fit north.csv south.csv west.csv --out run --epsilon 2 --delta 1e-6 --bound 10 --secure-sums
 """
 # What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
 RECORDED = (
     "clusters",
     "upsilon",
     "micro_cluster_rows",
+    "harmonize",
     "allow_disclosure",
     "set",
     "columns",
     "drop",
     "common_columns",
     "array",
+    "stream",
+    "sample_rows",
     "decimal",
     "na",
     "categories",
@@ -82,6 +89,7 @@ RECORDED = (
     "local_counts",
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
+    "secure_sums",
 )
 # Kept there too, unless they are as they are without being asked for.
 GUARDS = {
@@ -100,18 +108,13 @@ def add_parser(subparsers: Any) -> None:
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
-    tables = add_table_options(parser)
-    add_common_option(tables)
-    add_categories_option(tables)
-    add_convert_option(tables)
-    add_preparation_options(parser)
+    add_stream_options(add_file_options(parser))
     add_estimator_options(parser)
     add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
     add_site_options(parser)
-    add_privacy_options(parser)
+    add_sums_option(add_privacy_options(parser))
     parser.add_argument(
         "--jobs",
         metavar="N",
@@ -134,62 +137,88 @@ def run(args: argparse.Namespace) -> None:
     check_floor(args)
     check_site_names(args.files)
     policy = site_policy_of(args)
+    if args.secure_sums:
+        check_sums(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.files import complete_rows
     from koncord.data.notes import notes_on
     from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
+    from koncord.runs.assignments import counting_outliers, labeled
     from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
     from koncord.session import federation
     from koncord.session.inprocess import in_process
+    from koncord.session.streamedsite import StreamedSite, check_streamed
 
+    if any(is_streamed(args, file) for file in args.files):
+        check_streamed(aggregator_of(args), policy)
     target = check_folder("--out", args.out, replaces=args.force, keeps=[Path(file) for file in args.files])
     with ProgressBar() as bar, reporting(bar):
         started = datetime.now(UTC)
         with part(0.0, 0.05, "reading"):
-            tables = read_tables(args)
+            tables, streamed = read_tables(args)
         notes = notes_on(tables)
         with part(0.05, 0.95, "fitting"):
             aggregator = aggregator_of(args)
             estimator = estimator_of(args, random_state=None)  # every site draws from a stream of its own
-            taking_part = complete_rows(tables) if args.missing == "drop" else tables
-            link = in_process(
-                {table.name: (table.X, table.columns) for table in taking_part},
-                estimator=estimator,
-                aggregator=aggregator,
-                policy=policy,
-                ledgers=args.ledger,
-                run=started.isoformat(timespec="seconds"),
-                levels={table.name: table.levels for table in tables},
-                n_jobs=args.jobs,
-            )
-            result = federation.run(
-                link,
-                aggregator,
-                estimator=estimator,
-                seed=args.seed,
-                standardize=args.standardize and policy.budget is None,
-                site_policy=policy,
-                server_policy=ServerPolicy(min_support=args.min_support),
-                common_columns=args.common_columns,
-                preparation=preparation_of(args) if policy.budget is None else None,
-                local_counts=asks_local_counts(args),
-                estimator_name=args.estimator,
-                started=started,
-                options=asked(args, RECORDED, unless=GUARDS),
-                files={table.name: Path(file).name for table, file in zip(tables, args.files, strict=True)},
-            )
+            taking_part = complete_rows(tables) if args.missing == "drop" and tables else tables
+            rows = {table.name: (table.X, table.columns) for table in taking_part}
+            stated: dict[str, Any] = {
+                "estimator": estimator,
+                "seed": args.seed,
+                "server_policy": ServerPolicy(min_support=args.min_support),
+                "common_columns": args.common_columns,
+                "estimator_name": args.estimator,
+                "started": started,
+                "options": asked(args, RECORDED, unless=GUARDS),
+                "files": {Path(file).stem: Path(file).name for file in args.files},
+            }
+            if args.secure_sums:
+                from koncord.session.summing import IN_PROCESS, run_in_sums, summed_in_process
+
+                adding = summed_in_process(rows, aggregator=aggregator, policy=policy)
+                result = run_in_sums(adding, aggregator, session=IN_PROCESS, policy=policy, **stated)
+            else:
+                link = in_process(
+                    rows,
+                    estimator=estimator,
+                    aggregator=aggregator,
+                    policy=policy,
+                    ledgers=args.ledger,
+                    run=started.isoformat(timespec="seconds"),
+                    levels={table.name: table.levels for table in tables},
+                    n_jobs=args.jobs,
+                    streamed={table.name: table for table in streamed},
+                )
+                result = federation.run(
+                    link,
+                    aggregator,
+                    standardize=args.standardize and policy.budget is None,
+                    site_policy=policy,
+                    preparation=preparation_of(args) if policy.budget is None else None,
+                    local_counts=asks_local_counts(args),
+                    **stated,
+                )
+                notes += [
+                    f"{name} was read batch by batch, in {site.n_passes + 1} passes over {site.all.n_rows:,} rows; its "
+                    f"micro-clusters were cut from a sample of {len(site.all.sample):,}"
+                    for name, site in link.sites.items()
+                    if isinstance(site, StreamedSite)
+                ]
             model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
-        with whole_folder(target, replaces=args.force) as folder:
-            rows = {table.name: model.rows(table) for table in tables}
-            write_run(folder, model, record, page(model, record), rows, result.reports)
+        held = {table.name: labeled(model, table, table.name) for table in tables}
+        record = counting_outliers(record, list(held.values()))
+        labels: dict[str, Any] = {**held, **{each.name: model.batches(each.table, each.name) for each in streamed}}
+        n_jobs = n_cores() if args.jobs == -1 else args.jobs
+        with whole_folder(target, replaces=args.force) as folder, jobs(n_jobs):
+            write_run(folder, model, record, page(model, record), labels, result.reports)
     if args.json:
         places = {
             "model": str(args.out / MODEL),
             "report": str(args.out / PAGE),
-            "labels": {table.name: str(labels_file(args.out, table.name)) for table in tables},
+            "labels": {Path(file).stem: str(labels_file(args.out, Path(file).stem)) for file in args.files},
             "out": str(args.out),
         }
         print(as_json({**federation_record(model, record), **places, "notes": notes}))
@@ -199,6 +228,15 @@ def run(args: argparse.Namespace) -> None:
             f"{shown}{federation_text(model, record)}\n\n"
             f"written: {args.out / PAGE} and, beside it, the model and the labels"
         )
+
+
+def check_sums(args: argparse.Namespace) -> None:
+    """What --secure-sums does not go without, or with."""
+    if args.epsilon is None:
+        raise ValueError("--secure-sums goes with a privacy budget: --epsilon, --delta and --bound.")
+    if args.ledger is not None:
+        raise ValueError("--ledger does not go with --secure-sums: what leaves a site is under masks.")
+    require("secure", "A secure sum")
 
 
 def check_site_names(files: Sequence[str]) -> None:
@@ -216,17 +254,30 @@ def check_site_names(files: Sequence[str]) -> None:
         seen[name.casefold()] = file
 
 
-def read_tables(args: argparse.Namespace) -> "list[Table]":
-    tables = []
-    for at, file in enumerate(args.files):
-        report(at / len(args.files), Path(file).name)
-        tables.append(table_of(args, file, may_lack=True, may_miss=True))
-    check_dropped(args.drop or (), tables)
-    check_dropped(args.categories or (), tables, "--categories")
+def read_tables(args: argparse.Namespace) -> "tuple[list[Table], list[SampledTable]]":
+    """The tables that are held, and those that are read batch by batch; of these, small ones are held as well."""
+    from koncord.data.batches import whole_table
     from koncord.data.units import converted
 
-    conversions = conversions_by_site(args, [table.name for table in tables])
-    return [converted(table, conversions.get(table.name, {})) for table in tables]
+    tables, streamed = [], []
+    for at, file in enumerate(args.files):
+        with part(at / len(args.files), (at + 1) / len(args.files), Path(file).name):
+            if not is_streamed(args, file):
+                tables.append(table_of(args, file, may_lack=True, may_miss=True))
+                continue
+            table = streamed_table(args, file)
+            if table.is_whole:
+                tables.append(whole_table(table))
+            else:
+                streamed.append(table)
+    if not streamed:
+        check_dropped(args.drop or (), tables)
+        check_dropped(args.categories or (), tables, "--categories")
+    conversions = conversions_by_site(args, [*(table.name for table in tables), *(table.name for table in streamed)])
+    for table in streamed:
+        if conversions.get(table.name):
+            raise ValueError(f"--convert does not go with {table.name}, which is read batch by batch.")
+    return [converted(table, conversions.get(table.name, {})) for table in tables], streamed
 
 
 def check_dropped(names: Sequence[str], tables: "Sequence[Table]", option: str = "--drop") -> None:

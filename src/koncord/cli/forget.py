@@ -15,8 +15,8 @@ then; nobody is asked again, and what the site sent is deleted. The model is, to
 site on the scale that was agreed on. That scale stays: it holds the site's sums among those of all sites, and only a
 new run forgets these too.
 
-It works for methods that ask every site once (consensus, kfed, spahm). Labels in DIR are deleted, as they are those of
-the model before; koncord predict DIR FILE gives new ones.
+It works for methods that ask every site once (consensus, fedkstarhc, hdbscan, kfed, spahm). Labels in DIR are
+deleted, as they are those of the model before; koncord predict DIR FILE gives new ones.
 """
 EPILOG = """\
 examples:

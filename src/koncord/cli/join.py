@@ -14,8 +14,8 @@ from koncord.cli.options import (
     GIVEN,
     add_aggregator_options,
     add_categories_option,
+    add_convert_option,
     add_estimator_options,
-    add_own_convert_option,
     add_privacy_options,
     add_site_options,
     add_table_options,
@@ -62,7 +62,9 @@ of its own, field by field. Options of estimator and aggregator are for that: in
 # What the coordinator chooses for a run, with the defaults of a dry run.
 REHEARSED = {"estimator": "asm", "seed": 0, "aggregator": "consensus", "standardize": True}
 # Options that mean something in a dry run only.
-DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "micro_cluster_rows", "set")
+# Every run spends a budget anew, and the coordinator begins runs: without a limit nothing would be promised.
+RUNS_WITHIN_BUDGET = 10
+DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "micro_cluster_rows", "harmonize", "set")
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
@@ -106,8 +108,8 @@ def add_parser(subparsers: Any) -> None:
         type=names,
         action="extend",
         help="aggregators it takes part in (default: those of koncord whose answers the joint partition covers: "
-        "consensus, fedkmeans, kfed, spahm); one of another package, or an estimator of one, is used only if it is "
-        "named here",
+        "consensus, fedkmeans, fedkstarhc, hdbscan, kfed, spahm); one of another package, or an estimator of one, is "
+        "used only if it is named here",
     )
     group.add_argument(
         "--max-rounds",
@@ -116,7 +118,10 @@ def add_parser(subparsers: Any) -> None:
         help="most rounds of a run (default: the aggregator's own: consensus 4, fedkmeans 10, fedgem 23)",
     )
     group.add_argument(
-        "--max-runs", metavar="N", type=at_least_one, help="most runs, with or without a budget (default: no limit)"
+        "--max-runs",
+        metavar="N",
+        type=at_least_one,
+        help=f"most runs (default: {RUNS_WITHIN_BUDGET} with a privacy budget and no --total-epsilon, else no limit)",
     )
     group.add_argument(
         "--changed",
@@ -151,9 +156,23 @@ def add_parser(subparsers: Any) -> None:
         type=float,
         help="most that all runs may cost together, at --delta; no run is begun beyond it (default: no limit)",
     )
+    budget.add_argument(
+        "--secure-sums",
+        dest="allows_sums",
+        action="store_true",
+        help="take part in runs whose coordinator sees sums over sites only: the noise is divided over the sites, and "
+        "one that works with the coordinator knows its part (docs/privacy.md)",
+    )
+    budget.add_argument(
+        "--peers",
+        metavar="FILE",
+        type=Path,
+        help="with --secure-sums: the sites it adds up with, a line each, name and fingerprint of the key, from their "
+        "owners (default: the keys that the first run states)",
+    )
     group = add_table_options(parser)
     add_categories_option(group)
-    add_own_convert_option(group)
+    add_convert_option(group, of_site=False)
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_log_option(parser)
@@ -167,6 +186,12 @@ def run(args: argparse.Namespace) -> None:
     terms = owner_terms(args)
     check_floor(args)
     check_methods(args)
+    if args.epsilon is not None and args.max_runs is None and args.total_epsilon is None:
+        args.max_runs = RUNS_WITHIN_BUDGET
+    if args.peers is not None and not args.allows_sums:
+        raise ValueError("--peers goes with --secure-sums.")
+    if args.allows_sums and args.epsilon is None:
+        raise ValueError("--secure-sums goes with a privacy budget: --epsilon, --delta and --bound.")
     policy = site_policy_of(args)
     if args.dry_run:
         for name, usual in REHEARSED.items():
@@ -265,6 +290,7 @@ def join(
 ) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
+    from koncord.network.peers import named_peers
     from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
     from koncord.network.sitefolder import SiteFolder, sole_owner
@@ -286,6 +312,7 @@ def join(
             levels=table.levels,
             ledgers=args.ledger,
             terms=terms,
+            peers=None if args.peers is None else named_peers(args.peers),
             may_weaken=args.weaken,
         )
         if invitation.is_insecure:
@@ -312,6 +339,9 @@ def join(
                 f"privacy budget of every run: epsilon {policy.budget.epsilon:g}, delta {policy.budget.delta:g}; "
                 f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
             )
+        if policy.allows_sums:
+            known = "named by --peers" if args.peers is not None else "those that the first run states"
+            say(f"adds to secure sums; keys of the other sites: {known}")
         try:
             stay_joined(place.folder, invitation, patience=args.patience, each_time=OwnerAsked(place.folder).look)
         except Stopped:

@@ -19,6 +19,7 @@ from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.aggregate.base import Aggregator
+    from koncord.data.batches import SampledTable
     from koncord.data.files import Table
     from koncord.privacy.budget import Budget
     from koncord.types import FloatArray
@@ -31,7 +32,10 @@ PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
 GIVEN = ("max_components", *ASM_OPTIONS)
 # Parameters that have an option of their own, of any aggregator and of one alone.
 FLAGS = {"allow_disclosure": "allow_disclosure"}
-OWN_FLAGS = {"fedgem": {"upsilon": "upsilon"}, "consensus": {"min_report": "micro_cluster_rows"}}
+OWN_FLAGS = {
+    "fedgem": {"upsilon": "upsilon"},
+    "consensus": {"min_report": "micro_cluster_rows", "harmonize": "harmonize"},
+}
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> Any:
@@ -51,6 +55,44 @@ def add_table_options(parser: argparse.ArgumentParser) -> Any:
     add_standardize_option(group)
     parser.set_defaults(standardize=True)
     return group
+
+
+def add_stream_options(group: Any, *, sampled: bool = True) -> None:
+    """How a table larger than memory is read."""
+    group.add_argument(
+        "--stream",
+        action="store_true",
+        help="read Parquet and CSV files batch by batch, in several passes, and never hold them whole; a folder of "
+        "such files, which is one table, always is",
+    )
+    if sampled:
+        group.add_argument(
+            "--sample-rows",
+            metavar="N",
+            type=at_least_one,
+            help="rows that are held of a table that is read batch by batch (default: 100,000)",
+        )
+
+
+def is_streamed(args: argparse.Namespace, file: str | Path) -> bool:
+    """Whether a table is read batch by batch."""
+    return bool(args.stream) or Path(file).is_dir()
+
+
+def streamed_table(args: argparse.Namespace, file: str) -> "SampledTable":
+    """The table the options describe, read once, batch by batch."""
+    from koncord.data.batches import batched_table, sampled_table
+
+    refused = [name for name in ("categories", "decimal") if getattr(args, name, None)]
+    if refused:
+        raise ValueError(
+            f"{flag(refused[0])} does not go with '{file}', which is read batch by batch: its columns are numbers, "
+            "with a point before the decimals."
+        )
+    table = batched_table(
+        file, columns=args.columns, drop=args.drop or (), array=args.array, may_lack=True, na=args.na or ()
+    )
+    return sampled_table(table, args.sample_rows)
 
 
 def add_notation_options(group: Any) -> None:
@@ -86,24 +128,26 @@ def add_categories_option(group: Any) -> None:
     )
 
 
-def add_convert_option(group: Any) -> None:
+def add_convert_option(group: Any, *, of_site: bool = True) -> None:
+    """The option for columns in another unit; with `of_site`, it names one of several sites."""
     group.add_argument(
         "--convert",
-        metavar="SITE:COLUMN=UNIT",
+        metavar="SITE:COLUMN=UNIT" if of_site else "COLUMN=UNIT",
         action="append",
-        help="the column of this site is in another unit than that of the others: F, K, psi, mbar, Hz, in, lb, km/h, "
-        "or as F-to-C, C-to-F, x0.001; may be given again",
+        help=f"the column{' of this site' if of_site else ''} is in another unit than that of the others: F, K, psi, "
+        "mbar, Hz, in, lb, km/h, or as F-to-C, C-to-F, x0.001; may be given again",
     )
 
 
-def add_own_convert_option(group: Any) -> None:
-    group.add_argument(
-        "--convert",
-        metavar="COLUMN=UNIT",
-        action="append",
-        help="the column is in another unit than that of the others: F, K, psi, mbar, Hz, in, lb, km/h, or as F-to-C, "
-        "C-to-F, x0.001; may be given again",
-    )
+def add_file_options(parser: argparse.ArgumentParser) -> Any:
+    """The files of several sites, and how they are read and prepared; the group of options on reading."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="the table of one site")
+    tables = add_table_options(parser)
+    add_common_option(tables)
+    add_categories_option(tables)
+    add_convert_option(tables)
+    add_preparation_options(parser)
+    return tables
 
 
 def conversions_of(args: argparse.Namespace) -> dict[str, str]:
@@ -221,6 +265,13 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
         help=f"for consensus: fewest rows of a micro-cluster that a site reports (default: {DEFAULT_MIN_REPORT}, "
         "or the site's --min-report where that is more)",
     )
+    group.add_argument(
+        "--harmonize",
+        action="store_true",
+        default=None,
+        help="for consensus: take out offsets between sites, as of instruments with another zero, where they are "
+        "credible (default: they are only reported)",
+    )
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
     group.add_argument(
         "--set",
@@ -284,6 +335,15 @@ def add_privacy_options(parser: argparse.ArgumentParser) -> Any:
     return group
 
 
+def add_sums_option(group: Any) -> None:
+    group.add_argument(
+        "--secure-sums",
+        action="store_true",
+        help="see sums over all sites only, added up under masks: the noise is one, not one a site; which site holds "
+        "what is not known then",
+    )
+
+
 def budget_of(args: argparse.Namespace) -> "Budget | None":
     """The privacy budget the options describe, or None."""
     given = {name: getattr(args, name) for name in PRIVACY_OPTIONS if getattr(args, name) is not None}
@@ -299,7 +359,7 @@ def budget_of(args: argparse.Namespace) -> "Budget | None":
 
 def site_policy_of(args: argparse.Namespace) -> SitePolicy:
     """What may leave a site, as the options say."""
-    names = ("max_rounds", "max_runs", "total_epsilon", "changed")
+    names = ("max_rounds", "max_runs", "total_epsilon", "changed", "allows_sums")
     limits = {name: getattr(args, name) for name in names if hasattr(args, name)}
     methods = getattr(args, "methods", None)
     return SitePolicy(
@@ -412,6 +472,8 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
         raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
     if args.micro_cluster_rows is not None and args.aggregator != "consensus":
         raise ValueError(f"--micro-cluster-rows goes with --aggregator consensus, not {args.aggregator}.")
+    if args.harmonize and args.aggregator != "consensus":
+        raise ValueError(f"--harmonize goes with --aggregator consensus, not {args.aggregator}.")
     if args.clusters is not None and args.clusters < 1:
         raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
     from koncord.aggregate.base import sends_rows
@@ -484,6 +546,8 @@ def aggregator_of(args: argparse.Namespace) -> Any:
         given["upsilon"] = args.upsilon
     if args.micro_cluster_rows is not None:
         given["min_report"] = args.micro_cluster_rows
+    if args.harmonize:
+        given["harmonize"] = True
     if args.allow_disclosure and "allow_disclosure" in parameters_of(kind):
         given["allow_disclosure"] = True
     return kind(**given)

@@ -5,10 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koncord._files import write_atomic
+from koncord._files import atomic_file
 from koncord._jobs import jobs, n_cores
 from koncord._progress import report, reporting
-from koncord.cli.options import add_notation_options, add_own_convert_option, conversions_of
+from koncord.cli.options import (
+    add_convert_option,
+    add_notation_options,
+    add_stream_options,
+    conversions_of,
+    is_streamed,
+)
 from koncord.cli.output import as_json, check_output_file
 from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
@@ -50,7 +56,14 @@ def add_parser(subparsers: Any) -> None:
         "--array", metavar="NAME", help="which array of an NPZ file is the table (default: X, or the only one)"
     )
     add_notation_options(parser)
-    add_own_convert_option(parser)
+    add_convert_option(parser, of_site=False)
+    parser.add_argument(
+        "--site",
+        metavar="NAME",
+        help="the site that the table is of, whose offset is taken out where sites were aligned by --harmonize "
+        "(default: none, as of a new site)",
+    )
+    add_stream_options(parser, sampled=False)
     group = parser.add_argument_group("labels")
     group.add_argument(
         "--clusters", metavar="K", type=int, help="label by the nested answer with so many clusters (default: as found)"
@@ -82,30 +95,61 @@ def run(args: argparse.Namespace) -> None:
         check_output_file("--out", args.out, ".csv")
     from koncord.data.units import converted
     from koncord.model.globalmodel import GlobalModel
-    from koncord.runs.assignments import as_counts_text, as_csv, assign_scaled, assignments_record
+    from koncord.runs.assignments import as_counts_text, as_csv, assignments_record, label_counts, labeled
     from koncord.runs.folder import model_file
 
     with ProgressBar() as bar, reporting(bar):
         model = GlobalModel.load(model_file(args.model))
+        check_site(model, args.site)
         if args.clusters is not None:
             model = at_clusters(model, args.clusters)
         if args.outliers is not None and model.gaussians is None:
             raise ValueError("--outliers needs the shape of the clusters; this model has centers only.")
+        if is_streamed(args, args.file):
+            stream(args, model)
+            return
         report(0.1, f"reading {args.file.name}")
         table = matching_table(args, model.plan)
         table = converted(replace(table, columns=model.plan.inputs), conversions_of(args))
         report(0.6, "labeling")
-        found = assign_scaled(model, model.rows(table), quantile=args.outliers)
+        found = labeled(model, table, args.site, quantile=args.outliers)
         if args.out is not None:
-            with jobs(n_cores()):
-                write_atomic(args.out, as_csv(found).encode())
+            with jobs(n_cores()), atomic_file(args.out) as file:
+                file.write(as_csv(found).encode())
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
         print(as_json({**assignments_record(found, model.n_clusters), **places}))
     elif args.out is not None:
-        print(f"{as_counts_text(found, model.n_clusters)}\n\nwritten: {args.out}")
+        print(f"{as_counts_text(label_counts(found, model.n_clusters))}\n\nwritten: {args.out}")
     else:
         print(as_csv(found), end="")
+
+
+def check_site(model: "GlobalModel", site: str | None) -> None:
+    """Refuse a site that did not take part: without an offset its rows would be labeled as if it had none."""
+    if site is not None and site not in model.sites:
+        raise ValueError(f"--site names {site!r}, who did not take part; the sites are {', '.join(model.sites)}.")
+
+
+def stream(args: argparse.Namespace, model: "GlobalModel") -> None:
+    """Label a table batch by batch: one pass, of which nothing is held."""
+    from koncord.data.batches import batched_table
+    from koncord.runs.assignments import as_counts_text, counts_record, write_labels
+
+    if args.out is None:
+        raise ValueError(f"'{args.file}' is read batch by batch; say with --out where its labels go.")
+    refused = ["--decimal"] * bool(args.decimal) + ["--convert"] * bool(conversions_of(args))
+    if refused or model.plan.categories:
+        what = refused[0] if refused else "A model with categories"
+        raise ValueError(f"{what} does not go with '{args.file}', which is read batch by batch.")
+    table = batched_table(args.file, columns=list(model.plan.inputs), array=args.array, na=args.na or ())
+    with jobs(n_cores()), atomic_file(args.out) as file:
+        counted = write_labels(file, model, model.batches(table, args.site), quantile=args.outliers)
+    if args.json:
+        places = {"model": str(args.model), "file": str(args.file), "out": str(args.out)}
+        print(as_json({**counts_record(counted), **places}))
+    else:
+        print(f"{as_counts_text(counted)}\n\nwritten: {args.out}")
 
 
 def at_clusters(model: "GlobalModel", k: int) -> "GlobalModel":
