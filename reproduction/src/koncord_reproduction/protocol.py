@@ -15,9 +15,9 @@ from koncord.aggregate.kfed import KFed
 from koncord.aggregate.spahm import SPAHM
 from koncord.estimate import asm, dpgmm
 from koncord.estimate.asm import ASM, MNIST_MERGE_FACTORS
-from koncord.estimate.dpgmm import DPGMM
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import LabelFreeSearch
+from koncord_reproduction.process import SharedDPGMM
 from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 
 EVALUATION_SEEDS = tuple(range(42, 52))
@@ -86,7 +86,7 @@ def phase_1(method: str, dataset: str, true_counts: Sequence[int], seed: int) ->
         masses = asm.ASM_GRID["min_mass"]
         return ASM(covariance=covariance, min_mass=masses, merge_factor=SETS[dataset].merge_factors)
     if method == "dpgmm":
-        return LabelFreeSearch(DPGMM(), dpgmm.DPGMM_GRID)
+        return LabelFreeSearch(SharedDPGMM(), dpgmm.DPGMM_GRID)
     if method == "xmeans":
         return PyXMeans(random_state=seed)
     if method == "gmeans":

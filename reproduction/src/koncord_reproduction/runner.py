@@ -25,7 +25,6 @@ from koncord.data.datasets import load
 from koncord.data.partitions import partition
 from koncord.errors import KoncordError
 from koncord.estimate.asm import ASM, score_grid
-from koncord.estimate.dpgmm import DPGMM
 from koncord.estimate.merging import merge
 from koncord.estimate.search import GridResult, combinations, split_rows
 from koncord.kernels.assign import nearest
@@ -48,6 +47,7 @@ from koncord_reproduction.protocol import (
     pooled_grid,
     released_rounds,
 )
+from koncord_reproduction.process import SharedDPGMM
 from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 from koncord_reproduction.rows import Row, Run
 
@@ -285,7 +285,7 @@ def score_dpgmm(
     X: FloatArray, fit_rows: IntArray, held_out: HeldOut, grid: Mapping[str, Sequence[float]], seed: int
 ) -> list[GridResult]:
     configs = combinations(grid)
-    fits = DPGMM(random_state=seed).fit_each(X[fit_rows], configs)
+    fits = SharedDPGMM(random_state=seed).fit_each(X[fit_rows], configs)
     return [
         GridResult(params=config, n_components=fit.n_components_, score=held_out.score_nearest(fit.means_))
         for config, fit in zip(configs, fits, strict=True)
@@ -314,7 +314,7 @@ def pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row]) -> V
         means = KMeans(**config, n_init=10, random_state=run.seed).fit(data.X[train]).cluster_centers_
     else:
         config = chosen_config(run, needed) if run.method in POOLED_TUNED else {}
-        kind: Any = {"asm-s": ASM, "dpgmm": DPGMM, "xmeans": PyXMeans, "gmeans": PyGMeans}[run.method]
+        kind: Any = {"asm-s": ASM, "dpgmm": SharedDPGMM, "xmeans": PyXMeans, "gmeans": PyGMeans}[run.method]
         means = kind(**config, random_state=run.seed).fit(data.X[train]).means_
     return {"ari": ari(data.y[test], nearest(data.X[test], means)), "k": len(means), "config": dict(config)}
 
