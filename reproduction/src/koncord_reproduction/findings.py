@@ -79,6 +79,13 @@ class Findings:
     def __init__(self, rows: Iterable[Row]) -> None:
         self._runs = runs_by_name(rows)
 
+    def with_method_read_as(self, method: str, other: str) -> "Findings":
+        """What the rows would say if the runs of `other` were those of `method`, wherever there are any."""
+        read = Findings([])
+        others = {(name[0], name[1], method): runs for name, runs in self._runs.items() if name[2] == other}
+        read._runs = {**self._runs, **others}
+        return read
+
     def runs(self, experiment: str, dataset: str, method: str) -> Runs:
         return self._runs.get((experiment, dataset, method), NO_RUNS)
 

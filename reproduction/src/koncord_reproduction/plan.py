@@ -20,6 +20,7 @@ from koncord_reproduction.protocol import (
     TUNING_LIMIT,
     TUNING_SEEDS,
 )
+from koncord_reproduction.readings import READING_METHODS, base_of
 from koncord_reproduction.rows import Run
 
 ALL = tuple(SETS)
@@ -65,10 +66,15 @@ class Part:
 
     experiment: str
     methods: tuple[str, ...] | None = None  # None: all
+    datasets: tuple[str, ...] = DATASETS
 
 
-def part(experiment: str, *methods: str) -> Part:
-    return Part(experiment=experiment, methods=methods or None)
+def part(experiment: str, *methods: str, datasets: tuple[str, ...] = DATASETS) -> Part:
+    return Part(experiment=experiment, methods=methods or None, datasets=datasets)
+
+
+# Sets on which other readings of ASM are tried: pooled, and dealt out to clients.
+READ_POOLED, READ_FEDERATED = (*TABULAR, "mnist"), TABULAR
 
 
 # The tables and figures, in the paper's order, and the runs each is made from.
@@ -90,6 +96,12 @@ OUTPUTS: Mapping[str, tuple[Part, ...]] = {
     "points-per-cluster": (part("classes"), part("partition-a"), part("partition-b")),
     "partition-robustness": (part("federated-a"), part("federated-b")),
     "aggregators": (part("aggregators-a"),),
+    "readings": (
+        part("pooled", *READING_METHODS, datasets=READ_POOLED),
+        part("merge-sweep", *READING_METHODS, datasets=READ_POOLED),
+        part("federated-a", *READING_METHODS, datasets=READ_FEDERATED),
+        part("federated-b", *READING_METHODS, datasets=READ_FEDERATED),
+    ),
 }
 
 
@@ -115,7 +127,7 @@ def runs_of(each: Part, datasets: Collection[str], methods: Collection[str], see
     runs = [
         Run(each.experiment, dataset, method, seed)
         for dataset, method, seed in product(experiment.datasets, chosen, over)
-        if dataset in datasets
+        if dataset in datasets and dataset in each.datasets
     ]
     return [run for run in runs if run.method != "released-10" or run.dataset == "fmnist"]
 
@@ -125,7 +137,7 @@ def needs(run: Run) -> tuple[Run, ...]:
     experiment, method = run.experiment, run.method
     if experiment in ("federated-a", "federated-b", "released") and run.dataset in TABULAR:
         tuning, method = "tune-federated", "oracle" if experiment == "released" else method
-    elif experiment in ("pooled", "merge-sweep") and method in POOLED_TUNED:
+    elif experiment in ("pooled", "merge-sweep") and base_of(method) in POOLED_TUNED:
         tuning = "tune-pooled"
     elif experiment == "quarter" and method in POOLED_TUNED:
         tuning = "tune-quarter"
@@ -187,5 +199,5 @@ SYNTHETIC_SECONDS = {"synthetic-onset": 3.0, "synthetic-components": 1.0}
 def rough_seconds(run: Run) -> float:
     if run.experiment in SYNTHETIC_SECONDS:
         return SYNTHETIC_SECONDS[run.experiment]
-    by_set = ROUGH_SECONDS.get((LIKE.get(run.experiment, run.experiment), run.method), QUICK)
+    by_set = ROUGH_SECONDS.get((LIKE.get(run.experiment, run.experiment), base_of(run.method)), QUICK)
     return by_set[ALL.index(run.dataset)]

@@ -179,5 +179,6 @@ def bound_of(found: Posterior, d: int) -> float:
 
 def stick_weights(found: Posterior) -> FloatArray:
     total = found.first + found.second
-    weights: FloatArray = found.first / total * np.append(1.0, np.cumprod(found.second / total)[:-1])
-    return weights / weights.sum()
+    weights = found.first / total * np.append(1.0, np.cumprod(found.second / total)[:-1])
+    shares: FloatArray = weights / weights.sum()
+    return shares

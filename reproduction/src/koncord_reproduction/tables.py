@@ -13,7 +13,7 @@ import numpy as np
 
 from koncord.report.numbers import fixed, with_minus
 from koncord_reproduction import markup
-from koncord_reproduction.claims import DIFFERS, MARKS, Claim, runs_behind, shortfall
+from koncord_reproduction.claims import AGREES, DIFFERS, MARKS, Claim, cell_claims, runs_behind, shortfall
 from koncord_reproduction.findings import AGGREGATORS, GAUSSIANS, POOLED, REGIMES, Findings
 from koncord_reproduction.paper import (
     DIFFERENCES,
@@ -28,6 +28,7 @@ from koncord_reproduction.paper import (
     find,
     numbers,
 )
+from koncord_reproduction.readings import BASE, READINGS
 
 N_SEEDS = 10
 PLAIN, BOLD, PAPER = "plain", "bold", "paper"
@@ -732,6 +733,133 @@ def synthetic(shown: Shown) -> Table:
 
 
 # In the order of the paper.
+# --- other readings of ASM ---
+
+# Numbers that a reading is to explain: they differ, or differed, under koncord's.
+WATCHED = (
+    Key("merge-sweep", "waveform", "0", "k"),
+    Key("merge-sweep", "abalone", "0", "k"),
+    Key("merge-sweep", "frog_species", "1", "k"),
+    Key("merge-sweep", "frog_species", "1", "ari"),
+    Key("merge-sweep", "frog_species", "3", "ari"),
+    Key("merge-sweep", "mnist", "1.25", "k"),
+    Key("federated-a", "abalone", "asm-s", "k"),
+    Key("federated-b", "waveform", "asm-s", "ari"),
+)
+WATCHED_TITLES = (
+    "Waveform, no merge, K",
+    "Abalone, no merge, K",
+    "FrogA, α = 1, K",
+    "FrogA, α = 1, ARI",
+    "FrogA, α = 3, ARI",
+    "MNIST, α = 1.25, K",
+    "Abalone, regime A, K",
+    "Waveform, regime B, ARI",
+)
+
+
+def readings(shown: Shown) -> Table:
+    """What each other reading of ASM-S does to the numbers that depend on it."""
+    there = [name for name in READINGS if any(run[2] == f"{BASE}@{name}" for run in shown.found.all_runs)]
+    rows = [
+        (text("paper"), *[text("")] * 3, *(text(printed(find(*key))) for key in WATCHED)),
+        (text("koncord's"), *[text("")] * 3, *(text(plain_number(shown.found, key)) for key in WATCHED)),
+    ]
+    notes = []
+    for name in there:
+        found = shown.found.with_method_read_as(BASE, f"{BASE}@{name}")
+        rows.append(reading_row(shown, name, found))
+        notes.append(
+            f"{name}: {READINGS[name].says}. Chosen, pooled (minimum mass, split factor, α): {chosen_by(found)}."
+        )
+    notes += [spread_by_sign(shown.found)] if "lapack" in there else []
+    return Table(
+        name="readings",
+        title="Other readings of ASM-S",
+        caption="Each line reads one thing of ASM's text otherwise and is run through the same protocol: pooled and merge "
+        "sweep on the tabular sets and MNIST, both regimes on the tabular sets, ten seeds. Numbers: those of the paper "
+        "that depend on it and were run; verdicts of koncord's reading → of this one; closer and farther: how many of "
+        "these numbers lie nearer to the paper's than under koncord's reading, and how many do not.",
+        columns=("Reading", "numbers", "agree", "closer, farther", *WATCHED_TITLES),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def reading_row(shown: Shown, name: str, found: Findings) -> tuple[Cell, ...]:
+    pairs = [
+        (shown.claims[key], claim)
+        for key, claim in cell_claims(found).items()
+        if depends_on_asm(shown.found, key, name) and claim.verdict in (AGREES, DIFFERS)
+    ]
+    n_before, n_after = (sum(pair[at].verdict == AGREES for pair in pairs) for at in (0, 1))
+    moved = [distance(after) - distance(before) for before, after in pairs]
+    closer, farther = sum(move < -CLOSE for move in moved), sum(move > CLOSE for move in moved)
+    return (
+        text(name),
+        text(str(len(pairs))),
+        text(f"{n_before} → {n_after}"),
+        text(f"{closer}, {farther}"),
+        *(text(plain_number(found, key)) for key in WATCHED),
+    )
+
+
+CLOSE = 1e-9
+
+
+def distance(claim: Claim) -> float:
+    """From the paper's number; 0 for what is no number."""
+    return abs(claim.ours - claim.paper) if isinstance(claim.ours, float) and isinstance(claim.paper, float) else 0.0
+
+
+def depends_on_asm(found: Findings, key: Key, name: str) -> bool:
+    """Whether a number is made from the runs of ASM-S, and the reading was run there."""
+    if key.table == "mechanisms":
+        experiment = "merge-sweep" if key.quantity == "alpha_half" else ""
+    else:
+        experiment = key.table if key.table == "merge-sweep" or key.method == BASE else ""
+    return bool(found.runs(experiment, key.dataset, f"{BASE}@{name}").done)
+
+
+def plain_number(found: Findings, key: Key) -> str:
+    value = found.value(*key)
+    return "" if isnan(value) else fixed(value, decimals_of(key, find(*key)))
+
+
+def chosen_by(found: Findings) -> str:
+    chosen = []
+    for dataset in SETS:
+        done = found.runs("merge-sweep", dataset, BASE).done
+        config = next(iter(done.values()))["selected"] if done and dataset not in DIFFERENCES else None
+        if config:
+            chosen.append(
+                f"{TITLES[dataset]} {config['min_mass']:g}, {config['split_factor']:g}, {config['merge_factor']:g}"
+            )
+    return "; ".join(chosen)
+
+
+def spread_by_sign(found: Findings) -> str:
+    """How far K moves when the leading eigenvector has another sign."""
+    moves: dict[str, list[float]] = {"pooled": [], "federated": []}
+    for (experiment, dataset, method), runs in found.all_runs.items():
+        if method not in ("asm-s@lapack", "asm-s@reversed") or experiment not in (
+            "pooled",
+            "federated-a",
+            "federated-b",
+        ):
+            continue
+        ours = found.runs(experiment, dataset, BASE).done
+        both = [(values["k"], ours[seed]["k"]) for seed, values in runs.done.items() if seed in ours]
+        moves["pooled" if experiment == "pooled" else "federated"] += [abs(a - b) for a, b in both]
+    told = [
+        f"{name}: another K in {sum(move > 0 for move in those)} of {len(those)} runs, by {np.mean(those):.2f} on the mean"
+        f" and {max(those):.0f} at most"
+        for name, those in moves.items()
+        if those
+    ]
+    return f"The sign of the leading eigenvector alone (lapack and reversed against koncord's): {'; '.join(told)}."
+
+
 OUTPUTS: Mapping[str, Output] = {
     "pooled": Output(title="Pooled benchmark", experiments=("tune-pooled", "pooled"), tables=(pooled,)),
     "mechanisms": Output(
@@ -781,6 +909,11 @@ OUTPUTS: Mapping[str, Output] = {
     ),
     "aggregators": Output(
         title="Other aggregators, given what they need", experiments=("aggregators-a",), tables=(aggregators,)
+    ),
+    "readings": Output(
+        title="Other readings of ASM-S",
+        experiments=("tune-pooled", "pooled", "merge-sweep", "tune-federated", "federated-a", "federated-b"),
+        tables=(readings,),
     ),
 }
 # Tables of claims that are not the name of an output.
