@@ -7,6 +7,7 @@ from itertools import product
 from koncord_reproduction import synthetic
 from koncord_reproduction.protocol import (
     AGGREGATORS,
+    DRAW_SEEDS,
     EVALUATION_LIMIT,
     EVALUATION_SEEDS,
     IMAGES,
@@ -17,15 +18,19 @@ from koncord_reproduction.protocol import (
     RELEASED,
     SETS,
     TABULAR,
+    TIMED,
     TUNING_LIMIT,
     TUNING_SEEDS,
 )
-from koncord_reproduction.readings import READING_METHODS, base_of
+from koncord_reproduction.readings import BASE, CHOSEN, READING_METHODS, base_of
 from koncord_reproduction.rows import Run
 
 ALL = tuple(SETS)
 GAUSSIANS = tuple(f"gauss-{d}" for d in synthetic.DIMENSIONS)
 ONCE = (synthetic.SEED,)
+# Sets on which other readings of ASM are tried, pooled and dealt out to clients, and on which hold-outs are drawn anew.
+READ_POOLED, READ_FEDERATED = (*TABULAR, "mnist"), TABULAR
+DRAWN = ("waveform", "abalone", "frog_species")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "tune-federated": Experiment(datasets=TABULAR, methods=PHASE_1, seeds=TUNING_SEEDS, seconds=TUNING_LIMIT),
     "federated-a": Experiment(datasets=ALL, methods=PHASE_1),
     "federated-b": Experiment(datasets=ALL, methods=PHASE_1),
+    "times": Experiment(datasets=ALL, methods=TIMED, seeds=EVALUATION_SEEDS[:1]),
     "released": Experiment(datasets=ALL, methods=RELEASED),
     "aggregators-a": Experiment(datasets=ALL, methods=AGGREGATORS),
     "tune-pooled": Experiment(datasets=ALL, methods=POOLED_TUNED, seeds=TUNING_SEEDS),
@@ -52,6 +58,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "tune-quarter": Experiment(datasets=IMAGES, methods=("asm-s",), seeds=TUNING_SEEDS),
     "quarter": Experiment(datasets=IMAGES, methods=("asm-s", "kmeans")),
     "merge-sweep": Experiment(datasets=ALL, methods=("asm-s",)),
+    "draws": Experiment(datasets=DRAWN, methods=("asm-s",), seeds=DRAW_SEEDS),
+    "sweep-at-mass": Experiment(datasets=READ_POOLED, methods=("asm-s", f"{BASE}@{CHOSEN}")),
     "synthetic-onset": Experiment(
         datasets=GAUSSIANS, methods=tuple(f"r{at + 1}" for at in range(synthetic.N_ANISOTROPIES)), seeds=ONCE
     ),
@@ -73,10 +81,6 @@ def part(experiment: str, *methods: str, datasets: tuple[str, ...] = DATASETS) -
     return Part(experiment=experiment, methods=methods or None, datasets=datasets)
 
 
-# Sets on which other readings of ASM are tried: pooled, and dealt out to clients.
-READ_POOLED, READ_FEDERATED = (*TABULAR, "mnist"), TABULAR
-
-
 # The tables and figures, in the paper's order, and the runs each is made from.
 OUTPUTS: Mapping[str, tuple[Part, ...]] = {
     "pooled": (part("pooled"),),
@@ -88,7 +92,7 @@ OUTPUTS: Mapping[str, tuple[Part, ...]] = {
     ),
     "merge-sweep": (part("merge-sweep"),),
     "federated-a": (part("federated-a"),),
-    "runtime": (part("federated-a", "asm-s", "dpgmm", "xmeans", "gmeans"),),
+    "runtime": (part("times"),),
     "synthetic": (part("synthetic-onset"), part("synthetic-components")),
     "true-counts": (part("federated-a", "oracle"), part("released")),
     "federated-b": (part("federated-b"),),
@@ -101,6 +105,9 @@ OUTPUTS: Mapping[str, tuple[Part, ...]] = {
         part("merge-sweep", *READING_METHODS, datasets=READ_POOLED),
         part("federated-a", *READING_METHODS, datasets=READ_FEDERATED),
         part("federated-b", *READING_METHODS, datasets=READ_FEDERATED),
+        *(part(each, f"{BASE}@{CHOSEN}", datasets=("mnist",)) for each in ("federated-a", "federated-b", "quarter")),
+        part("draws"),
+        part("sweep-at-mass"),
     ),
 }
 
@@ -139,7 +146,7 @@ def needs(run: Run) -> tuple[Run, ...]:
         tuning, method = "tune-federated", "oracle" if experiment == "released" else method
     elif experiment in ("pooled", "merge-sweep") and base_of(method) in POOLED_TUNED:
         tuning = "tune-pooled"
-    elif experiment == "quarter" and method in POOLED_TUNED:
+    elif experiment == "quarter" and base_of(method) in POOLED_TUNED:
         tuning = "tune-quarter"
     else:
         return ()
@@ -189,6 +196,9 @@ LIKE = {
     "federated-a": "federated",
     "federated-b": "federated",
     "tune-federated": "federated",
+    "times": "federated",
+    "draws": "tune-pooled",
+    "sweep-at-mass": "merge-sweep",
     "quarter": "pooled",
     "tune-quarter": "tune-pooled",
 }

@@ -7,15 +7,17 @@ nothing but its own numbers.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
+from koncord._random import seeded
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, Outcome, Server
 from koncord.aggregate.diagnostics import Diagnostics
@@ -24,7 +26,8 @@ from koncord.clustering import FederatedClustering
 from koncord.data.datasets import load
 from koncord.data.partitions import partition
 from koncord.errors import KoncordError
-from koncord.estimate.asm import ASM, score_grid
+from koncord.estimate.asm import ASM, ASM_GRID, score_grid
+from koncord.estimate.dpgmm import searched_dpgmm
 from koncord.estimate.search import GridResult, combinations
 from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import HeldOut
@@ -34,12 +37,14 @@ from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
 from koncord_reproduction.process import SharedDPGMM
 from koncord_reproduction.protocol import (
+    PAPER_MASSES,
     POOLED_TUNED,
     POOLED_TUNING_ROWS,
     QUARTER,
     QUARTER_SEED,
     SETS,
     SWEEP,
+    TIMED_CLIENTS,
     Setting,
     aggregator,
     phase_1,
@@ -176,6 +181,25 @@ def federated(regime: str, run: Run, needed: Sequence[Row]) -> Values:
         "phase1_ms": round(1000 * float(np.mean(spent["Prepared"])), 3),
         "phase2_seconds": round(seconds - sum(map(sum, spent.values())), 3),
     }
+
+
+def times(run: Run, needed: Sequence[Row]) -> Values:
+    """CPU time of phase 1 for one client, on the first clients of regime A, with the choice of hyperparameters.
+
+    Wall-clock times of a shared machine say little. DP-GMM is scikit-learn's, as the paper ran it.
+    """
+    dealt = deal(run.dataset, "A", run.seed)
+    estimator = phase_1(run.method, run.dataset, dealt.true_counts, run.seed)
+    if run.method == "dpgmm":
+        estimator = searched_dpgmm()
+    parts = dealt.parts[:TIMED_CLIENTS]
+    spent = []
+    for at, part in enumerate(parts):
+        fresh = seeded(clone(estimator), run.seed + at)
+        began = process_time()
+        fresh.fit(dealt.data.X[part])
+        spent.append(process_time() - began)
+    return {"phase1_ms": round(1000 * float(np.mean(spent)), 3), "clients": len(parts)}
 
 
 # Before and after the rounds of FedGEM; what is left of a fit is phase 2.
@@ -376,6 +400,21 @@ def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
     }
 
 
+def sweep_at_mass(run: Run, needed: Sequence[Row]) -> Values:
+    """As `merge_sweep`, at the minimum mass whose split stage is the paper's, for every split factor (MNIST: for 1)."""
+    data, reading = table(run.dataset), reading_of(run.method)
+    train, test = split(data, run.dataset, run.seed)
+    split_factors = (1.0,) if run.dataset == "mnist" else ASM_GRID["split_factor"]
+    scores, counts = [], []
+    for split_factor in split_factors:
+        config = {"min_mass": PAPER_MASSES[run.dataset], "split_factor": split_factor}
+        leaves = leaves_of(reading, data.X, train, config, run.seed)
+        mixtures = [merged(reading, mixture_of(leaves), merge_factor) for merge_factor in SWEEP]
+        scores.append([ari(data.y[test], nearest(data.X[test], mixture.means)) for mixture in mixtures])
+        counts.append([len(mixture) for mixture in mixtures])
+    return {"alphas": list(SWEEP), "split_factors": list(split_factors), "ari": scores, "k": counts}
+
+
 # --- what the data are ---
 
 
@@ -433,6 +472,7 @@ RUNNERS: Mapping[str, Callable[[Run, Sequence[Row]], Values]] = {
     "federated-a": partial(federated, "A"),
     "federated-b": partial(federated, "B"),
     "tune-federated": tune_federated,
+    "times": times,
     "released": released,
     "aggregators-a": aggregated,
     "tune-pooled": partial(tune_pooled, table),
@@ -440,6 +480,8 @@ RUNNERS: Mapping[str, Callable[[Run, Sequence[Row]], Values]] = {
     "tune-quarter": partial(tune_pooled, quarter),
     "quarter": partial(pooled, quarter),
     "merge-sweep": merge_sweep,
+    "draws": partial(tune_pooled, table),
+    "sweep-at-mass": sweep_at_mass,
     "classes": classes,
     "partition-a": partial(dealt_out, "A"),
     "partition-b": partial(dealt_out, "B"),
