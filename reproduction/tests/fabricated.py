@@ -131,6 +131,8 @@ MAKERS = {
     "partition-b": partition,
     "synthetic-onset": onset,
     "synthetic-components": components,
+    "synthetic-levels": lambda run, rng, n_clients: {"d": 8, "n": 5000, "medians": np.linspace(1.06, 2.7, 12).tolist()},
+    "meeting-points": lambda run, rng, n_clients: {"pairs": 20_000, "corrected": 1.0, "published": 0.059},
 }
 
 

@@ -83,8 +83,8 @@ class Findings:
     def with_method_read_as(self, method: str, other: str, *, is_whole: bool = True) -> "Findings":
         """What the rows would say if the runs of `other` were those of `method`, wherever there are any.
 
-        The runs that they take the place of are those of ``method@koncord`` then. If it is not whole, it has the numbers
-        of the tables of K and ARI alone, which is quicker.
+        The runs that they take the place of are those of ``method@koncord`` then. If it is not whole, it has the
+        numbers of the tables of K and ARI alone, which is quicker.
         """
         read = Findings([])
         read._parts = PARTS if is_whole else (pooled, mechanisms, merge_sweep, federated)

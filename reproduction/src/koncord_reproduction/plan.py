@@ -63,6 +63,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "synthetic-onset": Experiment(
         datasets=GAUSSIANS, methods=tuple(f"r{at + 1}" for at in range(synthetic.N_ANISOTROPIES)), seeds=ONCE
     ),
+    "synthetic-levels": Experiment(datasets=GAUSSIANS[:1], methods=("levels",), seeds=ONCE),
+    "meeting-points": Experiment(datasets=GAUSSIANS[:1], methods=("balls",), seeds=ONCE),
     "synthetic-components": Experiment(datasets=GAUSSIANS, methods=tuple(f"n{n}" for n in synthetic.SIZES), seeds=ONCE),
 }
 DATASETS = (*ALL, *GAUSSIANS)
@@ -93,8 +95,8 @@ OUTPUTS: Mapping[str, tuple[Part, ...]] = {
     "merge-sweep": (part("merge-sweep"),),
     "federated-a": (part("federated-a"),),
     "runtime": (part("times"),),
-    "synthetic": (part("synthetic-onset"), part("synthetic-components")),
-    "true-counts": (part("federated-a", "oracle"), part("released")),
+    "synthetic": (part("synthetic-onset"), part("synthetic-components"), part("synthetic-levels")),
+    "true-counts": (part("federated-a", "oracle"), part("released"), part("meeting-points")),
     "federated-b": (part("federated-b"),),
     "local-counts": (part("federated-a"), part("federated-b")),
     "points-per-cluster": (part("classes"), part("partition-a"), part("partition-b")),
@@ -203,7 +205,12 @@ LIKE = {
     "tune-quarter": "tune-pooled",
 }
 QUICK = (0.1,) * len(SETS)
-SYNTHETIC_SECONDS = {"synthetic-onset": 3.0, "synthetic-components": 1.0}
+SYNTHETIC_SECONDS = {
+    "synthetic-onset": 3.0,
+    "synthetic-components": 1.0,
+    "synthetic-levels": 3.0,
+    "meeting-points": 2.0,
+}
 
 
 def rough_seconds(run: Run) -> float:

@@ -468,6 +468,16 @@ def synthetic_components(run: Run, needed: Sequence[Row]) -> Values:
     return {"d": d, "n": n, "components": synthetic.component_counts(run.seed, synthetic.COUNT_DRAWS, d, n)}
 
 
+def synthetic_levels(run: Run, needed: Sequence[Row]) -> Values:
+    d, n = dimension_of(run), int(synthetic.SIZES[-1])
+    levels = synthetic.anisotropy_by_level(run.seed, d, n)
+    return {"d": d, "n": n, "medians": [level["median_sample_r"] for level in levels]}
+
+
+def meeting_points(run: Run, needed: Sequence[Row]) -> Values:
+    return {"pairs": synthetic.N_PAIRS, **synthetic.meeting_points(run.seed, synthetic.N_PAIRS)}
+
+
 RUNNERS: Mapping[str, Callable[[Run, Sequence[Row]], Values]] = {
     "federated-a": partial(federated, "A"),
     "federated-b": partial(federated, "B"),
@@ -487,4 +497,6 @@ RUNNERS: Mapping[str, Callable[[Run, Sequence[Row]], Values]] = {
     "partition-b": partial(dealt_out, "B"),
     "synthetic-onset": synthetic_onset,
     "synthetic-components": synthetic_components,
+    "synthetic-levels": synthetic_levels,
+    "meeting-points": meeting_points,
 }
