@@ -401,10 +401,10 @@ def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
 
 
 def sweep_at_mass(run: Run, needed: Sequence[Row]) -> Values:
-    """As `merge_sweep`, at the minimum mass whose split stage is the paper's, for every split factor (MNIST: for 1)."""
+    """As `merge_sweep`, at the minimum mass whose split stage is the paper's, for every split factor."""
     data, reading = table(run.dataset), reading_of(run.method)
     train, test = split(data, run.dataset, run.seed)
-    split_factors = (1.0,) if run.dataset == "mnist" else ASM_GRID["split_factor"]
+    split_factors = ASM_GRID["split_factor"]
     scores, counts = [], []
     for split_factor in split_factors:
         config = {"min_mass": PAPER_MASSES[run.dataset], "split_factor": split_factor}
