@@ -984,13 +984,13 @@ OUTPUTS: Mapping[str, Output] = {
     "runtime": Output(title="Run time of phase 1", experiments=("times",), tables=(runtime,)),
     "synthetic": Output(
         title="Synthetic split onset and components before merging",
-        experiments=("synthetic-onset", "synthetic-components"),
+        experiments=("synthetic-onset", "synthetic-components", "synthetic-levels"),
         tables=(synthetic,),
         figures=("split-onset", "components-before-merging"),
     ),
     "true-counts": Output(
         title="FedGEM with the true counts",
-        experiments=("tune-federated", "federated-a", "released"),
+        experiments=("tune-federated", "federated-a", "released", "meeting-points"),
         tables=(true_counts,),
     ),
     "federated-b": Output(
