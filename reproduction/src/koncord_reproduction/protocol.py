@@ -29,8 +29,6 @@ TUNING_LIMIT, EVALUATION_LIMIT = 150.0, 3600.0
 POOLED_TUNING_ROWS = 30_000
 # Seeds of further hold-outs, by which it is seen how far the choice of a configuration is one of chance.
 DRAW_SEEDS = tuple(range(1000, 1020))
-# The minimum mass whose split stage has as many components as the paper has without merging.
-PAPER_MASSES = {"waveform": 80, "abalone": 120, "frog_species": 200, "frog_genus": 200}
 # Share and seed of the fixed random part of each image set.
 QUARTER, QUARTER_SEED = 0.25, 25
 # Merge factors of the merge ablation; 0 is "no merge".

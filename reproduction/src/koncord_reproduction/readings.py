@@ -39,6 +39,8 @@ from koncord.kernels.splitting import SplitForest, batches, divide_where_bic_imp
 from koncord.types import Components, FloatArray, IntArray, SphericalMixture
 
 BASE = "asm-s"
+# The minimum mass whose split stage has as many components as the paper has without merging.
+PAPER_MASSES: Mapping[str, int] = {"waveform": 80, "abalone": 120, "frog_species": 200, "frog_genus": 200}
 N_EM_ITER, MAX_COMPONENTS = ASM().max_em_iter, ASM().max_components
 
 

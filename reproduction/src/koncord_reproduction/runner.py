@@ -37,7 +37,6 @@ from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
 from koncord_reproduction.process import SharedDPGMM
 from koncord_reproduction.protocol import (
-    PAPER_MASSES,
     POOLED_TUNED,
     POOLED_TUNING_ROWS,
     QUARTER,
@@ -53,6 +52,7 @@ from koncord_reproduction.protocol import (
 )
 from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 from koncord_reproduction.readings import (
+    PAPER_MASSES,
     READING_METHODS,
     ReadASM,
     base_of,

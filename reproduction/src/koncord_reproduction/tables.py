@@ -40,8 +40,7 @@ from koncord_reproduction.paper import (
     find,
     numbers,
 )
-from koncord_reproduction.protocol import PAPER_MASSES, SWEEP, pooled_grid
-from koncord_reproduction.readings import BASE, CHOSEN, READINGS
+from koncord_reproduction.readings import BASE, CHOSEN, PAPER_MASSES, READINGS
 from koncord_reproduction.statistics import t_interval
 
 N_SEEDS = 10
@@ -917,7 +916,8 @@ def sweeps_at_mass(shown: Shown) -> Table:
 
 def sweep_hits(dataset: str, done: Mapping[int, Mapping[str, Any]], at: int) -> str:
     hits = n = 0
-    for alpha_at, alpha in enumerate(SWEEP):
+    alphas = next(iter(done.values()))["alphas"]
+    for alpha_at, alpha in enumerate(alphas):
         for quantity in ("k", "ari"):
             number = find("merge-sweep", dataset, f"{alpha:g}", quantity)
             values = np.array([values[quantity][at][alpha_at] for values in done.values()], dtype=float)
@@ -925,7 +925,7 @@ def sweep_hits(dataset: str, done: Mapping[int, Mapping[str, Any]], at: int) -> 
                 interval = t_interval(values)
                 estimate = Estimate(value=interval.value, low=interval.low, high=interval.high, n=len(values))
                 hits, n = hits + intervals_overlap(number, estimate), n + 1
-    at_one = np.mean([values["k"][at][SWEEP.index(1.0)] for values in done.values()])
+    at_one = np.mean([values["k"][at][alphas.index(1.0)] for values in done.values()])
     return f"{hits} of {n}, K {at_one:.1f}"
 
 
@@ -936,7 +936,7 @@ def choice_by_draw(shown: Shown) -> Table:
     for dataset in SETS:
         done = shown.found.runs("draws", dataset, BASE).done
         if len(done) > 1:
-            picked = picks(dataset, list(done.values()))
+            picked = picks(list(done.values()))
             shares = [sum(config["min_mass"] == mass for config in picked) / len(picked) for mass in masses]
             alphas = sorted({config["merge_factor"] for config in picked})
             cells = [text(f"{100 * share:.0f} %") for share in shares]
@@ -954,8 +954,8 @@ def choice_by_draw(shown: Shown) -> Table:
     )
 
 
-def picks(dataset: str, tuned: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    configs = combinations(pooled_grid(BASE, dataset))
+def picks(tuned: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    configs = combinations(ASM_GRID)
     scores = np.array([values["scores"] for values in tuned], dtype=float)
     counts = np.array([values["counts"] for values in tuned], dtype=float)
     found = []
