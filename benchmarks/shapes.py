@@ -71,8 +71,8 @@ def far_cluster(seed: int, gap: float) -> Dealt:
     centers = np.zeros((6, 4))
     centers[:5, :2] = gap / (2 * np.sin(np.pi / 5)) * np.c_[np.cos(turns), np.sin(turns)]
     centers[5, 2] = 25
-    classes = [rng.choice(6, 400, p=[0.19] * 5 + [0.05]) for _ in range(5)]
-    return [centers[y] + rng.standard_normal((400, 4)) for y in classes], np.concatenate(classes)
+    classes = [rng.choice(6, 1000, p=[0.19] * 5 + [0.05]) for _ in range(5)]
+    return [centers[y] + rng.standard_normal((1000, 4)) for y in classes], np.concatenate(classes)
 
 
 def fitted(tables: Sequence[Any], seed: int = 0, **parameters: Any) -> FederatedClustering:
@@ -113,7 +113,7 @@ def plants(n_draws: int, first_seed: int) -> None:
     for percent, n_rows, n_irrelevant in PLANTS:
         name = f"faults of {percent} %, 5 x {n_rows} rows, {n_irrelevant} irrelevant"
         scores(name, [plant(seed, percent, n_rows, n_irrelevant) for seed in seeds], 6)
-    for gap in (3.0, 3.5):
+    for gap in (3.5, 4.5):
         scores(f"five clusters {gap} apart, one far", [far_cluster(seed, gap) for seed in seeds], 6)
 
 
