@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from koncord.estimate.search import combinations
 from koncord_reproduction import synthetic
 from koncord_reproduction.paper import N_CLUSTERS, find
 from koncord_reproduction.plan import plan
-from koncord_reproduction.protocol import SETS, SWEEP
+from koncord_reproduction.protocol import SETS, SWEEP, TIMED, pooled_grid
 from koncord_reproduction.rows import DONE, Row, Run
 
 SEEDS = tuple(range(42, 52))
@@ -76,6 +77,20 @@ def sweep(run, rng, n_clients):
     }
 
 
+def sweep_at_mass(run, rng, n_clients):
+    return {
+        "alphas": list(SWEEP),
+        "split_factors": [0.3, 1.0],
+        "ari": rng.uniform(0, 0.6, (2, len(SWEEP))).tolist(),
+        "k": rng.integers(1, 200, (2, len(SWEEP))).tolist(),
+    }
+
+
+def draw(run, rng, n_clients):
+    n = len(combinations(pooled_grid(run.method, run.dataset)))
+    return {"scores": rng.uniform(0, 0.6, n).tolist(), "counts": rng.integers(1, 9, n).tolist()}
+
+
 def classes(run, rng, n_clients):
     return {"n": 5000, "d": 21, "k": N_CLUSTERS[run.dataset], "anisotropies": [2.0, 6.0, 9.0]}
 
@@ -108,11 +123,16 @@ MAKERS = {
     "pooled": pooled,
     "quarter": pooled,
     "merge-sweep": sweep,
+    "draws": draw,
+    "sweep-at-mass": sweep_at_mass,
+    "times": lambda run, rng, n_clients: {"phase1_ms": float(rng.uniform(5, 900)), "clients": 5},
     "classes": classes,
     "partition-a": partition,
     "partition-b": partition,
     "synthetic-onset": onset,
     "synthetic-components": components,
+    "synthetic-levels": lambda run, rng, n_clients: {"d": 8, "n": 5000, "medians": np.linspace(1.06, 2.7, 12).tolist()},
+    "meeting-points": lambda run, rng, n_clients: {"pairs": 20_000, "corrected": 1.0, "published": 0.059},
 }
 
 
@@ -137,6 +157,8 @@ def papers_rows():
                 rows.append(row("quarter", dataset, "asm-s", seed, **values))
                 known = printed("mechanisms", dataset, "kmeans", "ari_quarter")
                 rows.append(row("quarter", dataset, "kmeans", seed, ari=known, k=N_CLUSTERS[dataset]))
+        for method in TIMED:
+            rows.append(row("times", dataset, method, phase1_ms=printed("runtime", dataset, method, "ms")))
         r_med, d = (printed("mechanisms", dataset, "", name) for name in ("r_med", "d"))
         rows.append(row("classes", dataset, "classes", 0, n=1000, d=int(d), k=3, anisotropies=[r_med]))
     return rows
@@ -176,6 +198,4 @@ def papers_federated(table, dataset, method, seed, at):
     }
     if method == "oracle":
         values["personalised_ari"] = printed("true-counts", dataset, "oracle", "personalised_ari")
-    else:
-        values["phase1_ms"] = printed("runtime", dataset, method, "ms")
     return row(table, dataset, method, seed, **values)

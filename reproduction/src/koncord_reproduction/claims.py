@@ -330,7 +330,7 @@ def runs_behind(found: Findings, key: Key) -> Runs:
     if table == "true-counts":
         table = "federated-a" if method == "oracle" else "released"
     if table == "runtime":
-        table = "federated-a"
+        table = "times"
     if table == "mechanisms":
         table = "quarter" if key.quantity.endswith("quarter") else "pooled"
     if table == "aggregators":

@@ -78,6 +78,20 @@ class Findings:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._runs = runs_by_name(rows)
+        self._parts: Sequence[Callable[[Findings], Found]] = PARTS
+
+    def with_method_read_as(self, method: str, other: str, *, is_whole: bool = True) -> "Findings":
+        """What the rows would say if the runs of `other` were those of `method`, wherever there are any.
+
+        The runs that they take the place of are those of ``method@koncord`` then. If it is not whole, it has the
+        numbers of the tables of K and ARI alone, which is quicker.
+        """
+        read = Findings([])
+        read._parts = PARTS if is_whole else (pooled, mechanisms, merge_sweep, federated)
+        others = {(name[0], name[1], method): runs for name, runs in self._runs.items() if name[2] == other}
+        own = {(name[0], name[1], f"{method}@koncord"): self._runs[name] for name in others if name in self._runs}
+        read._runs = {**self._runs, **own, **others}
+        return read
 
     def runs(self, experiment: str, dataset: str, method: str) -> Runs:
         return self._runs.get((experiment, dataset, method), NO_RUNS)
@@ -85,7 +99,7 @@ class Findings:
     @cached_property
     def estimates(self) -> Mapping[Key, Estimate]:
         found: dict[Key, Estimate] = {}
-        for part in PARTS:
+        for part in self._parts:
             found.update(part(self))
         return found
 
@@ -266,7 +280,7 @@ def runtime(found: Findings) -> Found:
     for method in PHASE_1:
         by_set = []
         for dataset in SETS:
-            spent = found.runs("federated-a", dataset, method).numbers("phase1_ms")
+            spent = found.runs("times", dataset, method).numbers("phase1_ms")
             yield from over_seeds(Key("runtime", dataset, method, "ms"), spent)
             by_set += [spent.mean()] if len(spent) else []
         if len(by_set) == len(SETS):

@@ -7,6 +7,7 @@ from itertools import product
 from koncord_reproduction import synthetic
 from koncord_reproduction.protocol import (
     AGGREGATORS,
+    DRAW_SEEDS,
     EVALUATION_LIMIT,
     EVALUATION_SEEDS,
     IMAGES,
@@ -17,14 +18,19 @@ from koncord_reproduction.protocol import (
     RELEASED,
     SETS,
     TABULAR,
+    TIMED,
     TUNING_LIMIT,
     TUNING_SEEDS,
 )
+from koncord_reproduction.readings import BASE, CHOSEN, READING_METHODS, base_of
 from koncord_reproduction.rows import Run
 
 ALL = tuple(SETS)
 GAUSSIANS = tuple(f"gauss-{d}" for d in synthetic.DIMENSIONS)
 ONCE = (synthetic.SEED,)
+# Sets on which other readings of ASM are tried, pooled and dealt out to clients, and on which hold-outs are drawn anew.
+READ_POOLED, READ_FEDERATED = (*TABULAR, "mnist"), TABULAR
+DRAWN = ("waveform", "abalone", "frog_species")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "tune-federated": Experiment(datasets=TABULAR, methods=PHASE_1, seeds=TUNING_SEEDS, seconds=TUNING_LIMIT),
     "federated-a": Experiment(datasets=ALL, methods=PHASE_1),
     "federated-b": Experiment(datasets=ALL, methods=PHASE_1),
+    "times": Experiment(datasets=ALL, methods=TIMED, seeds=EVALUATION_SEEDS[:1]),
     "released": Experiment(datasets=ALL, methods=RELEASED),
     "aggregators-a": Experiment(datasets=ALL, methods=AGGREGATORS),
     "tune-pooled": Experiment(datasets=ALL, methods=POOLED_TUNED, seeds=TUNING_SEEDS),
@@ -51,9 +58,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "tune-quarter": Experiment(datasets=IMAGES, methods=("asm-s",), seeds=TUNING_SEEDS),
     "quarter": Experiment(datasets=IMAGES, methods=("asm-s", "kmeans")),
     "merge-sweep": Experiment(datasets=ALL, methods=("asm-s",)),
+    "draws": Experiment(datasets=DRAWN, methods=("asm-s",), seeds=DRAW_SEEDS),
+    "sweep-at-mass": Experiment(datasets=TABULAR, methods=("asm-s", f"{BASE}@{CHOSEN}")),
     "synthetic-onset": Experiment(
         datasets=GAUSSIANS, methods=tuple(f"r{at + 1}" for at in range(synthetic.N_ANISOTROPIES)), seeds=ONCE
     ),
+    "synthetic-levels": Experiment(datasets=GAUSSIANS[:1], methods=("levels",), seeds=ONCE),
+    "meeting-points": Experiment(datasets=GAUSSIANS[:1], methods=("balls",), seeds=ONCE),
     "synthetic-components": Experiment(datasets=GAUSSIANS, methods=tuple(f"n{n}" for n in synthetic.SIZES), seeds=ONCE),
 }
 DATASETS = (*ALL, *GAUSSIANS)
@@ -65,10 +76,11 @@ class Part:
 
     experiment: str
     methods: tuple[str, ...] | None = None  # None: all
+    datasets: tuple[str, ...] = DATASETS
 
 
-def part(experiment: str, *methods: str) -> Part:
-    return Part(experiment=experiment, methods=methods or None)
+def part(experiment: str, *methods: str, datasets: tuple[str, ...] = DATASETS) -> Part:
+    return Part(experiment=experiment, methods=methods or None, datasets=datasets)
 
 
 # The tables and figures, in the paper's order, and the runs each is made from.
@@ -82,14 +94,23 @@ OUTPUTS: Mapping[str, tuple[Part, ...]] = {
     ),
     "merge-sweep": (part("merge-sweep"),),
     "federated-a": (part("federated-a"),),
-    "runtime": (part("federated-a", "asm-s", "dpgmm", "xmeans", "gmeans"),),
-    "synthetic": (part("synthetic-onset"), part("synthetic-components")),
-    "true-counts": (part("federated-a", "oracle"), part("released")),
+    "runtime": (part("times"),),
+    "synthetic": (part("synthetic-onset"), part("synthetic-components"), part("synthetic-levels")),
+    "true-counts": (part("federated-a", "oracle"), part("released"), part("meeting-points")),
     "federated-b": (part("federated-b"),),
     "local-counts": (part("federated-a"), part("federated-b")),
     "points-per-cluster": (part("classes"), part("partition-a"), part("partition-b")),
     "partition-robustness": (part("federated-a"), part("federated-b")),
     "aggregators": (part("aggregators-a"),),
+    "readings": (
+        part("pooled", *READING_METHODS, datasets=READ_POOLED),
+        part("merge-sweep", *READING_METHODS, datasets=READ_POOLED),
+        part("federated-a", *READING_METHODS, datasets=READ_FEDERATED),
+        part("federated-b", *READING_METHODS, datasets=READ_FEDERATED),
+        part("quarter", f"{BASE}@{CHOSEN}", datasets=("mnist",)),
+        part("draws"),
+        part("sweep-at-mass"),
+    ),
 }
 
 
@@ -115,7 +136,7 @@ def runs_of(each: Part, datasets: Collection[str], methods: Collection[str], see
     runs = [
         Run(each.experiment, dataset, method, seed)
         for dataset, method, seed in product(experiment.datasets, chosen, over)
-        if dataset in datasets
+        if dataset in datasets and dataset in each.datasets
     ]
     return [run for run in runs if run.method != "released-10" or run.dataset == "fmnist"]
 
@@ -125,9 +146,9 @@ def needs(run: Run) -> tuple[Run, ...]:
     experiment, method = run.experiment, run.method
     if experiment in ("federated-a", "federated-b", "released") and run.dataset in TABULAR:
         tuning, method = "tune-federated", "oracle" if experiment == "released" else method
-    elif experiment in ("pooled", "merge-sweep") and method in POOLED_TUNED:
+    elif experiment in ("pooled", "merge-sweep") and base_of(method) in POOLED_TUNED:
         tuning = "tune-pooled"
-    elif experiment == "quarter" and method in POOLED_TUNED:
+    elif experiment == "quarter" and base_of(method) in POOLED_TUNED:
         tuning = "tune-quarter"
     else:
         return ()
@@ -177,15 +198,23 @@ LIKE = {
     "federated-a": "federated",
     "federated-b": "federated",
     "tune-federated": "federated",
+    "times": "federated",
+    "draws": "tune-pooled",
+    "sweep-at-mass": "merge-sweep",
     "quarter": "pooled",
     "tune-quarter": "tune-pooled",
 }
 QUICK = (0.1,) * len(SETS)
-SYNTHETIC_SECONDS = {"synthetic-onset": 3.0, "synthetic-components": 1.0}
+SYNTHETIC_SECONDS = {
+    "synthetic-onset": 3.0,
+    "synthetic-components": 1.0,
+    "synthetic-levels": 3.0,
+    "meeting-points": 2.0,
+}
 
 
 def rough_seconds(run: Run) -> float:
     if run.experiment in SYNTHETIC_SECONDS:
         return SYNTHETIC_SECONDS[run.experiment]
-    by_set = ROUGH_SECONDS.get((LIKE.get(run.experiment, run.experiment), run.method), QUICK)
+    by_set = ROUGH_SECONDS.get((LIKE.get(run.experiment, run.experiment), base_of(run.method)), QUICK)
     return by_set[ALL.index(run.dataset)]

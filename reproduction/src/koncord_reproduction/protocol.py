@@ -15,17 +15,20 @@ from koncord.aggregate.kfed import KFed
 from koncord.aggregate.spahm import SPAHM
 from koncord.estimate import asm, dpgmm
 from koncord.estimate.asm import ASM, MNIST_MERGE_FACTORS
-from koncord.estimate.dpgmm import DPGMM
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import LabelFreeSearch
+from koncord_reproduction.process import SharedDPGMM
 from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
+from koncord_reproduction.readings import READING_METHODS, ReadASM, base_of, reading_of
 
 EVALUATION_SEEDS = tuple(range(42, 52))
 TUNING_SEEDS = (1000, 1001)
 # Seconds a run may take. The paper limits each run that tunes upsilon and each evaluation run.
 TUNING_LIMIT, EVALUATION_LIMIT = 150.0, 3600.0
-# Rows among which the configuration of the pooled runs is chosen, at most, and the share of them that scores.
-POOLED_TUNING_ROWS, POOLED_HOLDOUT = 30_000, 0.2
+# Rows among which the configuration of the pooled runs is chosen, at most.
+POOLED_TUNING_ROWS = 30_000
+# Seeds of further hold-outs, by which it is seen how far the choice of a configuration is one of chance.
+DRAW_SEEDS = tuple(range(1000, 1020))
 # Share and seed of the fixed random part of each image set.
 QUARTER, QUARTER_SEED = 0.25, 25
 # Merge factors of the merge ablation; 0 is "no merge".
@@ -65,9 +68,11 @@ IMAGES = tuple(name for name, setting in SETS.items() if not setting.is_standard
 PHASE_1 = ("asm-s", "asm-i", "dpgmm", "xmeans", "gmeans", "oracle")
 POOLED = ("asm-s", "dpgmm", "xmeans", "gmeans", "kmeans")
 POOLED_TUNED = ("asm-s", "dpgmm")
+# Methods whose phase 1 is timed, and the clients it is timed on, at most.
+TIMED, TIMED_CLIENTS = ("asm-s", "dpgmm", "xmeans", "gmeans"), 2
 AGGREGATORS = ("kfed", "fedkmeans", "ffcm-avg1", "ffcm-avg2", "spahm", "afcl")
 RELEASED = ("released", "released-10")
-METHODS = tuple(dict.fromkeys((*PHASE_1, *POOLED, *RELEASED, *AGGREGATORS)))
+METHODS = tuple(dict.fromkeys((*PHASE_1, *POOLED, *RELEASED, *AGGREGATORS, *READING_METHODS)))
 
 # Most rounds after the first in the released program; its script for FMNIST has a longer run of its own.
 RELEASED_ROUNDS, RELEASED_ROUNDS_FMNIST = 10, 20
@@ -85,8 +90,10 @@ def phase_1(method: str, dataset: str, true_counts: Sequence[int], seed: int) ->
         # The masses are named so that the smallest clients get the paper's grid and no more.
         masses = asm.ASM_GRID["min_mass"]
         return ASM(covariance=covariance, min_mass=masses, merge_factor=SETS[dataset].merge_factors)
+    if method in READING_METHODS:
+        return ReadASM(reading_of(method), merge_factor=SETS[dataset].merge_factors, seed=seed)
     if method == "dpgmm":
-        return LabelFreeSearch(DPGMM(), dpgmm.DPGMM_GRID)
+        return LabelFreeSearch(SharedDPGMM(), dpgmm.DPGMM_GRID)
     if method == "xmeans":
         return PyXMeans(random_state=seed)
     if method == "gmeans":
@@ -101,7 +108,11 @@ def counts_alone(true_counts: Sequence[int]) -> KnownCounts:
 
 def pooled_grid(method: str, dataset: str) -> Mapping[str, tuple[float, ...]]:
     """What the pooled configuration is chosen from, in the paper's order."""
-    return {**asm.ASM_GRID, "merge_factor": SETS[dataset].merge_factors} if method == "asm-s" else dpgmm.DPGMM_GRID
+    return (
+        {**asm.ASM_GRID, "merge_factor": SETS[dataset].merge_factors}
+        if base_of(method) == "asm-s"
+        else dpgmm.DPGMM_GRID
+    )
 
 
 def released_rounds(method: str, dataset: str) -> int:

@@ -5,17 +5,19 @@ nothing but its own numbers.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
+from koncord._random import seeded
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, Outcome, Server
 from koncord.aggregate.diagnostics import Diagnostics
@@ -24,24 +26,24 @@ from koncord.clustering import FederatedClustering
 from koncord.data.datasets import load
 from koncord.data.partitions import partition
 from koncord.errors import KoncordError
-from koncord.estimate.asm import ASM, score_grid
-from koncord.estimate.dpgmm import DPGMM
-from koncord.estimate.merging import merge
-from koncord.estimate.search import GridResult, combinations, split_rows
+from koncord.estimate.asm import ASM, ASM_GRID, score_grid
+from koncord.estimate.dpgmm import searched_dpgmm
+from koncord.estimate.search import GridResult, combinations
 from koncord.kernels.assign import nearest
 from koncord.kernels.silhouette import HeldOut
 from koncord.kernels.splitting import SplitForest, mixture_of
 from koncord.theory import anisotropy
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
+from koncord_reproduction.process import SharedDPGMM
 from koncord_reproduction.protocol import (
-    POOLED_HOLDOUT,
     POOLED_TUNED,
     POOLED_TUNING_ROWS,
     QUARTER,
     QUARTER_SEED,
     SETS,
     SWEEP,
+    TIMED_CLIENTS,
     Setting,
     aggregator,
     phase_1,
@@ -49,6 +51,17 @@ from koncord_reproduction.protocol import (
     released_rounds,
 )
 from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
+from koncord_reproduction.readings import (
+    PAPER_MASSES,
+    READING_METHODS,
+    ReadASM,
+    base_of,
+    hold_out,
+    leaves_of,
+    merged,
+    reading_of,
+    score_readings,
+)
 from koncord_reproduction.rows import Row, Run
 
 Values = dict[str, Any]
@@ -135,11 +148,23 @@ def deal_for(data: Table, setting: Setting, regime: str, seed: int) -> Dealt:
     return Dealt(data=data, test=test, parts=parts)
 
 
+def by_training_rows(run: Run, data: Table, train: IntArray) -> Table:
+    """The table standardised by its training rows, under the reading that does so; else as it is."""
+    if reading_of(run.method).scaled_by == "all" or not SETS[run.dataset].is_standardised:
+        return data
+    return replace(data, X=StandardScaler().fit(data.X[train]).transform(data.X))
+
+
 # --- federated runs ---
 
 
-def federated(regime: str, run: Run, needed: Sequence[Row]) -> Values:
+def dealt_for(run: Run, regime: str) -> Dealt:
     dealt = deal(run.dataset, regime, run.seed)
+    return replace(dealt, data=by_training_rows(run, dealt.data, np.concatenate(dealt.parts)))
+
+
+def federated(regime: str, run: Run, needed: Sequence[Row]) -> Values:
+    dealt = dealt_for(run, regime)
     upsilon = upsilon_for(run, needed)
     estimator = phase_1(run.method, run.dataset, dealt.true_counts, run.seed)
     began = perf_counter()
@@ -156,6 +181,25 @@ def federated(regime: str, run: Run, needed: Sequence[Row]) -> Values:
         "phase1_ms": round(1000 * float(np.mean(spent["Prepared"])), 3),
         "phase2_seconds": round(seconds - sum(map(sum, spent.values())), 3),
     }
+
+
+def times(run: Run, needed: Sequence[Row]) -> Values:
+    """CPU time of phase 1 for one client, on the first clients of regime A, with the choice of hyperparameters.
+
+    Wall-clock times of a shared machine say little. DP-GMM is scikit-learn's, as the paper ran it.
+    """
+    dealt = deal(run.dataset, "A", run.seed)
+    estimator = phase_1(run.method, run.dataset, dealt.true_counts, run.seed)
+    if run.method == "dpgmm":
+        estimator = searched_dpgmm()
+    parts = dealt.parts[:TIMED_CLIENTS]
+    spent = []
+    for at, part in enumerate(parts):
+        fresh = seeded(clone(estimator), run.seed + at)
+        began = process_time()
+        fresh.fit(dealt.data.X[part])
+        spent.append(process_time() - began)
+    return {"phase1_ms": round(1000 * float(np.mean(spent)), 3), "clients": len(parts)}
 
 
 # Before and after the rounds of FedGEM; what is left of a fit is phase 2.
@@ -214,7 +258,7 @@ def tune_federated(run: Run, needed: Sequence[Row]) -> Values:
     labelled by the global model of each candidate, and the mean silhouette over clients is its score (0 for a client
     whose rows get one label).
     """
-    dealt = deal(run.dataset, "A", run.seed)
+    dealt = dealt_for(run, "A")
     estimator = phase_1(run.method, run.dataset, dealt.true_counts, run.seed)
     fitted = fit_federation(dealt, estimator, JudgedFedGEM(SETS[run.dataset].upsilons), run.seed)
     return dict(fitted.model_.info["judged"])
@@ -264,12 +308,18 @@ def aggregated(run: Run, needed: Sequence[Row]) -> Values:
 
 def tune_pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row]) -> Values:
     """Silhouette and count of every configuration, in grid order, on a random part of the set split 80/20."""
-    X = source(run.dataset).X
+    data, grid = source(run.dataset), pooled_grid(run.method, run.dataset)
+    X = data.X
     rng = np.random.default_rng(run.seed)
-    rows = rng.permutation(len(X))[:POOLED_TUNING_ROWS]
-    fit_rows, held_rows = (rows[part] for part in split_rows(len(rows), POOLED_HOLDOUT, rng, owner="reproduce"))
-    score = {"asm-s": score_asm, "dpgmm": score_dpgmm}[run.method]
-    candidates = score(X, fit_rows, HeldOut(X, held_rows), pooled_grid(run.method, run.dataset), run.seed)
+    reading = reading_of(run.method)
+    fit_rows, held_rows = hold_out(reading, len(X), run.seed, rng, most=POOLED_TUNING_ROWS)
+    if run.method == "dpgmm":
+        candidates = score_dpgmm(X, fit_rows, HeldOut(X, held_rows), grid, run.seed)
+    elif run.method == "asm-s":
+        candidates = score_asm(X, fit_rows, HeldOut(X, held_rows), grid, run.seed)
+    else:
+        X = by_training_rows(run, data, fit_rows).X
+        candidates = score_readings(reading, X, fit_rows, held_rows, grid, run.seed)
     return {"scores": [c.score for c in candidates], "counts": [c.n_components for c in candidates]}
 
 
@@ -285,7 +335,7 @@ def score_dpgmm(
     X: FloatArray, fit_rows: IntArray, held_out: HeldOut, grid: Mapping[str, Sequence[float]], seed: int
 ) -> list[GridResult]:
     configs = combinations(grid)
-    fits = DPGMM(random_state=seed).fit_each(X[fit_rows], configs)
+    fits = SharedDPGMM(random_state=seed).fit_each(X[fit_rows], configs)
     return [
         GridResult(params=config, n_components=fit.n_components_, score=held_out.score_nearest(fit.means_))
         for config, fit in zip(configs, fits, strict=True)
@@ -308,30 +358,34 @@ def chosen_config(run: Run, needed: Sequence[Row]) -> dict[str, float]:
 def pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row]) -> Values:
     data = source(run.dataset)
     train, test = split(data, run.dataset, run.seed)
+    data = by_training_rows(run, data, train)
     config: Mapping[str, Any]
     if run.method == "kmeans":
         config = {"n_clusters": data.n_classes}
         means = KMeans(**config, n_init=10, random_state=run.seed).fit(data.X[train]).cluster_centers_
     else:
-        config = chosen_config(run, needed) if run.method in POOLED_TUNED else {}
-        kind: Any = {"asm-s": ASM, "dpgmm": DPGMM, "xmeans": PyXMeans, "gmeans": PyGMeans}[run.method]
-        means = kind(**config, random_state=run.seed).fit(data.X[train]).means_
+        config = chosen_config(run, needed) if base_of(run.method) in POOLED_TUNED else {}
+        means = pooled_estimator(run, config).fit(data.X[train]).means_
     return {"ari": ari(data.y[test], nearest(data.X[test], means)), "k": len(means), "config": dict(config)}
+
+
+def pooled_estimator(run: Run, config: Mapping[str, Any]) -> Any:
+    if run.method in READING_METHODS:
+        return ReadASM(reading_of(run.method), **config, seed=run.seed)
+    kind: Any = {"asm-s": ASM, "dpgmm": SharedDPGMM, "xmeans": PyXMeans, "gmeans": PyGMeans}[run.method]
+    return kind(**config, random_state=run.seed)
 
 
 def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
     """Held-out ARI and count for every merge factor, on the splits of the chosen configuration."""
     data = table(run.dataset)
     train, test = split(data, run.dataset, run.seed)
-    config = chosen_config(run, needed)
-    default = ASM()
-    forest = SplitForest(
-        data.X, train, split_factors=[config["split_factor"]], is_spherical=True, n_em_iter=default.max_em_iter
-    )
-    (leaves,) = forest.cut(config["min_mass"], default.max_components)
+    data = by_training_rows(run, data, train)
+    config, reading = chosen_config(run, needed), reading_of(run.method)
+    leaves = leaves_of(reading, data.X, train, config, run.seed)
     scores, counts = [], []
     for merge_factor in (*SWEEP, config["merge_factor"]):
-        mixture, _ = merge(mixture_of(leaves), merge_factor)
+        mixture = merged(reading, mixture_of(leaves), merge_factor)
         scores.append(ari(data.y[test], nearest(data.X[test], mixture.means)))
         counts.append(len(mixture))
     *scores, selected_ari = scores
@@ -344,6 +398,21 @@ def merge_sweep(run: Run, needed: Sequence[Row]) -> Values:
         "selected_ari": selected_ari,
         "selected_k": selected_k,
     }
+
+
+def sweep_at_mass(run: Run, needed: Sequence[Row]) -> Values:
+    """As `merge_sweep`, at the minimum mass whose split stage is the paper's, for every split factor."""
+    data, reading = table(run.dataset), reading_of(run.method)
+    train, test = split(data, run.dataset, run.seed)
+    split_factors = ASM_GRID["split_factor"]
+    scores, counts = [], []
+    for split_factor in split_factors:
+        config = {"min_mass": PAPER_MASSES[run.dataset], "split_factor": split_factor}
+        leaves = leaves_of(reading, data.X, train, config, run.seed)
+        mixtures = [merged(reading, mixture_of(leaves), merge_factor) for merge_factor in SWEEP]
+        scores.append([ari(data.y[test], nearest(data.X[test], mixture.means)) for mixture in mixtures])
+        counts.append([len(mixture) for mixture in mixtures])
+    return {"alphas": list(SWEEP), "split_factors": list(split_factors), "ari": scores, "k": counts}
 
 
 # --- what the data are ---
@@ -399,10 +468,21 @@ def synthetic_components(run: Run, needed: Sequence[Row]) -> Values:
     return {"d": d, "n": n, "components": synthetic.component_counts(run.seed, synthetic.COUNT_DRAWS, d, n)}
 
 
+def synthetic_levels(run: Run, needed: Sequence[Row]) -> Values:
+    d, n = dimension_of(run), int(synthetic.SIZES[-1])
+    levels = synthetic.anisotropy_by_level(run.seed, d, n)
+    return {"d": d, "n": n, "medians": [level["median_sample_r"] for level in levels]}
+
+
+def meeting_points(run: Run, needed: Sequence[Row]) -> Values:
+    return {"pairs": synthetic.N_PAIRS, **synthetic.meeting_points(run.seed, synthetic.N_PAIRS)}
+
+
 RUNNERS: Mapping[str, Callable[[Run, Sequence[Row]], Values]] = {
     "federated-a": partial(federated, "A"),
     "federated-b": partial(federated, "B"),
     "tune-federated": tune_federated,
+    "times": times,
     "released": released,
     "aggregators-a": aggregated,
     "tune-pooled": partial(tune_pooled, table),
@@ -410,9 +490,13 @@ RUNNERS: Mapping[str, Callable[[Run, Sequence[Row]], Values]] = {
     "tune-quarter": partial(tune_pooled, quarter),
     "quarter": partial(pooled, quarter),
     "merge-sweep": merge_sweep,
+    "draws": partial(tune_pooled, table),
+    "sweep-at-mass": sweep_at_mass,
     "classes": classes,
     "partition-a": partial(dealt_out, "A"),
     "partition-b": partial(dealt_out, "B"),
     "synthetic-onset": synthetic_onset,
     "synthetic-components": synthetic_components,
+    "synthetic-levels": synthetic_levels,
+    "meeting-points": meeting_points,
 }

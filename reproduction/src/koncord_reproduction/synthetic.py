@@ -11,6 +11,7 @@ import numpy as np
 
 from koncord import theory
 from koncord._threads import one_thread
+from koncord.aggregate.fedgem.balls import meeting_share
 from koncord.kernels.centered import Node
 from koncord.kernels.splitting import SplitForest
 from koncord.types import FloatArray, IntArray
@@ -24,6 +25,8 @@ N_EM_ITER = 15
 # Clusters for each dimension, anisotropy and size; and for each dimension and size of the components before merging.
 DRAWS, COUNT_DRAWS = 50, 20
 SEED = 0
+# Pairs of balls whose meeting point is looked at, and the rounding that is allowed, as a share of their distance.
+N_PAIRS, ROUNDING = 20_000, 1e-9
 
 
 def anisotropies(d: int) -> FloatArray:
@@ -79,6 +82,28 @@ def anisotropy_by_level(seed: int, d: int, n: int) -> list[dict[str, Any]]:
         sample_r = [theory.anisotropy(X[node.rows]) for node in nodes]
         rows.append({"level": level, "components": len(nodes), "median_sample_r": round(float(np.median(sample_r)), 3)})
     return rows
+
+
+def meeting_points(seed: int, n_pairs: int) -> dict[str, float]:
+    """Share of overlapping pairs of balls whose meeting point lies in both, as corrected and as published.
+
+    How the paper draws its pairs is not stated. Here the dimension is one of 2 to 64, centers are standard normal, and
+    radii are uniform up to one and a half times their distance; pairs that do not overlap are drawn again.
+    """
+    rng = stream(seed, "meeting points")
+    in_both = {"corrected": 0, "published": 0}
+    for _ in range(n_pairs):
+        one, other = rng.normal(size=(2, int(rng.integers(2, 65))))
+        distance = float(np.linalg.norm(other - one))
+        radii = np.zeros(2)
+        while radii.sum() < distance:
+            radii = rng.uniform(0, 1.5 * distance, 2)
+        share = float(meeting_share(np.array(distance), radii[:1], radii[1:])[0])
+        for name, toward in (("corrected", other - one), ("published", one - other)):
+            point = one + share * toward
+            reach = np.linalg.norm([point - one, point - other], axis=1)
+            in_both[name] += bool((reach <= radii + ROUNDING * distance).all())
+    return {name: count / n_pairs for name, count in in_both.items()}
 
 
 def levels_below(root: Node) -> Iterator[list[Node]]:

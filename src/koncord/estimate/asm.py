@@ -103,6 +103,11 @@ class ASM(SphericalMixtureMixin):
     components. With ``min_mass=None``, such a table is also tried with a third, a sixth, a twelfth and a twenty-fourth
     of its rows, and what they give counts if its silhouette is at least 0.5; ``extra_masses_`` says so.
 
+    The EM of a split test starts from equal weights and the variance of the component, and makes all its iterations.
+    The paper names scikit-learn's ``GaussianMixture(means_init=...)``, which starts weights and variances from a
+    k-means and may stop earlier; ``docs/reproduction.md`` has the figures of both. Of two halves, the one toward which
+    the largest entry of the leading eigenvector is positive comes first, which matters where the first pair merges.
+
     In a split test the variance of a half is floored at 1e-6 of the variance of the component under test, so
     duplicate rows, constant columns and fewer rows than columns are all right.
 
