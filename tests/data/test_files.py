@@ -425,7 +425,7 @@ def test_an_excel_sheet_is_a_table(tmp_path):
         ("t.csv", "a,b\n1,2\n2,3\n3,?\n", "'t.csv' has 1 column that is not numbers: 'b' (text, row 3: '?')"),
         ("t.csv", "a,b\n1,2\n2,3\n3,?\n", "say that '?' is a missing value with --na '?', or leave it out with"),
         ("t.csv", 'a,"b,c"\n1,x\n', "leave it out with --drop '\"b,c\"'."),
-        ("t.csv", b"a,b\n1,caf\xe9\n", "'b' (text, row 1: 'caf\ufffd')"),
+        ("t.csv", b"a,b\n1,caf\xe9\n", "'b' (text, row 1: 'café')"),
         ("t.csv", "a\n2020-02-03\n", "'t.csv' has no column of numbers: a (dates or times)."),
         (
             "t.csv",
