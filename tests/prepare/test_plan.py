@@ -216,4 +216,3 @@ def test_a_plan_goes_back_to_the_units_of_the_tables():
     plan = plan_of([X], ("a", "b"))
     assert plan.is_logged.tolist() == [True, False]
     np.testing.assert_allclose(plan.original(plan.apply(X, ("a", "b"))), X, rtol=1e-6)
-

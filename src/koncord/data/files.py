@@ -35,6 +35,7 @@ from koncord.data.columns import (
     is_integer,
     is_missing,
     is_number,
+    is_number_somewhere,
     kind_of_type,
     level_text,
     option,
@@ -688,7 +689,10 @@ def kind_and_place(source: Any) -> str:
     if kind == "numbers":
         return words
     texts = ("" if value is None else value_text(value) for value in source.to_pylist())
-    row, text = next(((row, text) for row, text in enumerate(texts, start=1) if text and not is_number(text)), (1, ""))
+    odd = (
+        (row, text) for row, text in enumerate(texts, start=1) if not (is_missing(text) or is_number_somewhere(text))
+    )
+    row, text = next(odd, (1, ""))
     return f"{words}, row {row}: {shortened_value(text)!r}" if text else words
 
 
