@@ -127,6 +127,12 @@ def numbers(n=60, seed=0, columns="a,b,c"):
     return [columns, *(",".join(f"{value:.3f}" for value in row) for row in X)]
 
 
+def below_header(*lines):
+    """A table of numbers with these lines as its first rows."""
+    header, *rows = numbers()
+    return [header, *lines, *rows]
+
+
 def written(tmp_path, **tables):
     """Files of these lines, or bytes; their paths."""
     paths = []
@@ -143,9 +149,9 @@ def decimals_of_both_kinds():
 
 
 ODD = {
-    "a question mark among numbers": (numbers()[:1] + ["?,1,2"] + numbers()[1:], [], "--na '?'"),
-    "two stand-ins among numbers": (numbers()[:1] + ["?,1,2", "-,1,2"] + numbers()[1:], [], "--na - --na '?'"),
-    "a row of units below the header": (numbers()[:1] + ["m,kg,s"] + numbers()[1:], [], "--na m"),
+    "a question mark among numbers": (below_header("?,1,2"), [], "--na '?'"),
+    "two stand-ins among numbers": (below_header("?,1,2", "-,1,2"), [], "--na - --na '?'"),
+    "a row of units below the header": (below_header("m,kg,s"), [], "--na m"),
     "decimal commas and points in one column": (decimals_of_both_kinds(), [], "in more than one way ("),
     "dates alone": (["when", *(f"2026-11-{1 + at % 28:02}" for at in range(60))], [], "No column of numbers"),
     "every site below the floor": (numbers(5), [], "fewer than the 20 rows"),

@@ -51,7 +51,7 @@ VALUE_ROUNDING = 16 * float(np.finfo(float).eps)
 BATCH_VALUES = 1 << 18
 DELIMITERS = ",;\t|"
 COMMENT = "#"
-# What text is encoded in: as everywhere, or else as older programs of Windows do, which leave some bytes without a sign.
+# What text is encoded in: as everywhere, or else as older programs of Windows do, for which some bytes are no sign.
 UTF_8, WINDOWS, ANY_BYTE = "utf-8", "cp1252", "latin-1"
 ENCODING_NAMES = {WINDOWS: "Windows-1252", ANY_BYTE: "Latin-1"}
 CHECKED_BYTES = 1 << 20  # of a file at a time

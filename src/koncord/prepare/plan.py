@@ -259,11 +259,12 @@ def means_of_nearest(Z: FloatArray, compared: FloatArray, otherwise: FloatArray)
         What stands in where fewer than `NEIGHBORS` rows have a value.
     """
     has, is_compared = ~np.isnan(Z), ~np.isnan(compared)
-    filled = np.where(has.any(axis=1)[:, None], Z, otherwise)  # a row without any value is near to no other
+    has_any = np.asarray(has.any(axis=1))
+    filled = np.where(has_any[:, None], Z, otherwise)  # a row without any value is near to no other
     donors = np.unique(np.linspace(0, len(Z) - 1, min(len(Z), MOST_DONORS)).astype(np.int64))
     gives, given = has[donors], Z[donors]
     known, values = is_compared[donors].astype(float), np.where(is_compared, compared, 0.0)[donors]
-    rows = np.flatnonzero(~has.all(axis=1) & has.any(axis=1))
+    rows = np.flatnonzero(~has.all(axis=1) & has_any)
     for start in range(0, len(rows), ROWS_AT_ONCE):
         own = rows[start : start + ROWS_AT_ONCE]
         there, mine = is_compared[own].astype(float), np.where(is_compared[own], compared[own], 0.0)
