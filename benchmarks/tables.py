@@ -1,6 +1,6 @@
 """Tables as they are, with and without the preparation: plants with known faults, and sets of classes.
 
-    .venv/bin/python benchmarks/tables.py --out rows.jsonl [--seeds 0 1 2] [--parts shape units offsets never ...]
+    .venv/bin/python benchmarks/tables.py --out rows.jsonl [--seeds 0 1 2] [--parts shape units ...] [--names wine]
     .venv/bin/python benchmarks/tables.py --out docs/tables/rows.jsonl --show    # the tables of docs/tables.md
 
 The plant has five sites of about 2,000 rows, eight sensors and six states: normal operation, and five faults 4 to 7
@@ -471,11 +471,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2))
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=tuple(PARTS))
+    parser.add_argument("--names", nargs="*", help="only these of the data")
     parser.add_argument("--show", action="store_true", help="make no fit")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     if not args.show:
-        run(args.out, [asked for part in args.parts for asked in PARTS[part](args.seeds)])
+        asked = [each for part in args.parts for each in PARTS[part](args.seeds)]
+        run(args.out, [each for each in asked if args.names is None or each[0].name in args.names])
     print(show(rows_of(args.out)))
 
 
