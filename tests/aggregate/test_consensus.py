@@ -21,6 +21,7 @@ from koncord.aggregate.consensus.choosing import (
     Candidate,
     Choice,
     Null,
+    as_compact,
     best_overlaps,
     by_chance,
     choose,
@@ -262,9 +263,29 @@ def test_of_gaps_that_chance_may_have_told_apart_the_fewest_clusters_win():
     assert [each.n_clusters for each in ranking(close, chance=0.1, slack=0.01)] == [5, 6, 4]
 
 
-def test_a_gap_that_lacks_a_tenth_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
-    close = [candidate(3, 0.3, 0.85), candidate(4, 0.3, 0.92), candidate(5, 0.3, 1.0)]
+def test_a_gap_that_lacks_a_fifth_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
+    close = [candidate(3, 0.3, 0.079), candidate(4, 0.3, 0.081), candidate(5, 0.3, 0.1)]
     assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
+
+
+def test_a_fifth_of_a_wide_gap_is_more_than_may_lack():
+    close = [candidate(3, 0.3, 0.90), candidate(4, 0.3, 0.93), candidate(5, 0.3, 1.0)]
+    assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
+
+
+def test_what_is_hardly_separated_at_all_is_no_tie_within_the_slack():
+    hardly = [candidate(9, 0.06, 0.10), candidate(15, 0.044, 0.14)]
+    clearly = [candidate(9, 0.26, 0.10), candidate(15, 0.244, 0.14)]
+    assert ranking(hardly, chance=0.0, slack=0.02)[0].n_clusters == 9
+    assert ranking(clearly, chance=0.0, slack=0.02)[0].n_clusters == 15
+
+
+def test_a_far_cluster_that_leaves_all_others_together_is_not_as_compact():
+    far, apart, pieces = candidate(2, 0.5, 0.1), candidate(4, 0.3, 0.4), candidate(9, 0.2, 0.6)
+    assert as_compact([far, apart, pieces], chance=0.05) == [apart, pieces]
+    assert as_compact([far], chance=0.05) == [far]
+    assert as_compact([far], chance=0.2) == []
+    assert as_compact([], chance=0.0) == []
 
 
 def test_chance_is_the_most_by_which_a_draw_exceeds_the_others_as_a_root_mean_square():

@@ -260,8 +260,8 @@ class Consensus(Aggregator):
     max_clusters : int, default 100
         Largest number of clusters considered.
     slack : float, default 0.02
-        Clusterings whose null-corrected silhouette is within `slack` of the best are ties; the gap statistic breaks
-        them.
+        Clusterings whose null-corrected silhouette is within `slack` of the best, and a quarter of it, are ties; the
+        gap statistic breaks them.
     tol : float, default 0.01
         Stop when no center moves farther than this share of the root mean squared distance of rows to centers.
     min_support : int or None, default None

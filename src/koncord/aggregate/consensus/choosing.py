@@ -57,9 +57,14 @@ MORE_DRAWS, MORE_ROWS = (3, 5), 15_000
 # doubt, and what is still in doubt after more draws.
 TIMES_CHANCE = 3.0
 IN_DOUBT = ((2.0, 4.0), (2.3, 3.6))
-# Micro-clusters cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as
-# good.
-SHARE_OF_GAP = 0.1
+# The gap goes on rising where clusters are cut into pieces, but flattens: one that lacks no more than this share, and
+# no more than so much, is as good.
+SHARE_OF_GAP, MOST_LACKING = 0.2, 0.08
+# The most that clusterings may lack to be almost as separated as the best one, as a share of its separation.
+SHARE_OF_SEPARATION = 0.25
+# A clustering with less than this share of the largest gap leaves clusters together, however separated it is: a single
+# far cluster has the largest silhouette, and hides the others.
+LEAST_SHARE_OF_GAP = 0.4
 # d' beyond which a cluster stands apart: between two halves of one Gaussian (1.32) and two Gaussians two standard
 # deviations apart (1.46). What a cluster adds and takes away at most, so that no single one outweighs the others.
 APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
@@ -307,7 +312,7 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     """The choice between the clusters that stand apart and those that exceed the null model."""
     standing = most_apart(candidates)
     regular = [each for each in candidates if each.hierarchy != CONDENSED]
-    compact = [each for each in regular if each.gap > look.null.gap_by_chance] or regular
+    compact = as_compact(regular, look.null.gap_by_chance) or regular
     found = ranking(compact, look.null.gap_by_chance, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
@@ -336,6 +341,12 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     # Clusters that are certain are cut into a few pieces only where a mixture gains by it as well.
     is_cut = is_certain and found.n_clusters <= MOST_PIECES * standing.n_clusters
     return found if is_as_good and (not is_cut or look.is_likelier(found, standing)) else standing
+
+
+def as_compact(candidates: Sequence[Candidate], chance: float) -> list[Candidate]:
+    """The candidates more compact than by chance, and not far less so than the most compact one."""
+    widest = max((each.gap for each in candidates), default=0.0)
+    return [each for each in candidates if each.gap > chance and each.gap >= LEAST_SHARE_OF_GAP * widest]
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:
@@ -414,9 +425,9 @@ def ranking(candidates: Sequence[Candidate], chance: float, slack: float) -> lis
     Then the others of these by their gap, and all others by their separation.
     """
     most = max(each.separation for each in candidates)
-    close = [each for each in candidates if each.separation >= most - slack]
+    close = [each for each in candidates if each.separation >= most - min(slack, SHARE_OF_SEPARATION * abs(most))]
     widest = max(each.gap for each in close)
-    nearly = widest - max(chance, min(slack, SHARE_OF_GAP * widest))
+    nearly = widest - max(chance, min(MOST_LACKING, SHARE_OF_GAP * widest))
     as_good = [each for each in close if each.gap >= nearly]
     return [
         *sorted(as_good, key=lambda each: (each.n_clusters, -each.gap)),
