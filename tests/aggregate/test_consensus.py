@@ -971,3 +971,58 @@ def plain_em(X, labels):
         if np.abs(shares - before).max() < 1e-4:
             break
     return means, covariances, weights
+
+
+def one_far_cluster(seed, gap):
+    """Five clusters of 19 % each, so many standard deviations from the next, beside one of 5 % that is far from all."""
+    rng = np.random.default_rng(seed)
+    turns = 2 * np.pi * np.arange(5) / 5
+    centers = np.zeros((6, 4))
+    centers[:5, :2] = gap / (2 * np.sin(np.pi / 5)) * np.c_[np.cos(turns), np.sin(turns)]
+    centers[5, 2] = 25
+    classes = [rng.choice(6, 400, p=[0.19] * 5 + [0.05]) for _ in range(5)]
+    return [centers[y] + rng.standard_normal((400, 4)) for y in classes], np.concatenate(classes)
+
+
+def fitted(tables, **parameters):
+    return FederatedClustering(aggregator=Consensus(), random_state=0, standardize=False, **parameters).fit(tables)
+
+
+def test_a_far_cluster_does_not_hide_those_inside_the_largest_one():
+    tables, classes = one_far_cluster(seed=4, gap=3)
+    found = fitted(tables)
+    assert found.n_clusters_ == 5  # of six; K is 2 without a look inside, and the score 0.05
+    assert adjusted_rand_score(classes, np.concatenate(found.labels_)) > 0.5
+    assert any("looked at on its own" in note for note in found.model_.diagnostics.notes)
+    confidence = found.model_.confidence
+    assert confidence.runners_up[0].n_clusters == 2
+    assert max(confidence.resampled, key=lambda each: each.share).n_clusters == 5
+
+
+def dominated(seed, rows_of_state):
+    """A state of 88 % of the rows beside four faults of 3 %, nine standard deviations off in a column each."""
+    rng = np.random.default_rng(seed)
+    tables, classes = [], []
+    for _ in range(5):
+        y = rng.choice(5, 1000, p=[0.88] + [0.03] * 4)
+        X = rng.standard_normal((1000, 6))
+        X[y == 0] = rows_of_state(rng, (y == 0).sum())
+        X[y > 0, y[y > 0] - 1] += 9
+        tables.append(X)
+        classes.append(y)
+    return tables, np.concatenate(classes)
+
+
+@pytest.mark.parametrize(
+    ("state", "least"),
+    [
+        (lambda rng, n: rng.uniform(-1.7, 1.7, (n, 6)), 0.99),
+        (lambda rng, n: 0.6 * rng.standard_normal((n, 6)) / np.sqrt(rng.chisquare(3, (n, 1)) / 3), 0.8),
+    ],
+    ids=["uniform", "heavy-tailed"],
+)
+def test_a_dominating_state_of_another_shape_is_not_cut_and_keeps_its_rows(state, least):
+    tables, classes = dominated(0, state)
+    found = fitted(tables)
+    assert found.n_clusters_ == 5
+    assert adjusted_rand_score(classes, np.concatenate(found.labels_)) > least
