@@ -1,5 +1,6 @@
 """koncord check: what a run would do with tables, and whether it would begin."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -117,3 +118,104 @@ def test_codes_constants_and_files_that_cannot_be_read_are_named(tmp_path, monke
     code, out, _ = run("check", "a.csv", "b.csv", "c.csv")
     assert code == 1
     assert "Row 1 of 'c.csv' has 2 values where 3 were expected" in out
+
+
+def numbers(n=60, seed=0, columns="a,b,c"):
+    """Lines of a table of numbers, two far clusters, below its header."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, columns.count(",") + 1)) + 9 * rng.integers(0, 2, n)[:, None]
+    return [columns, *(",".join(f"{value:.3f}" for value in row) for row in X)]
+
+
+def below_header(*lines):
+    """A table of numbers with these lines as its first rows."""
+    header, *rows = numbers()
+    return [header, *lines, *rows]
+
+
+def written(tmp_path, **tables):
+    """Files of these lines, or bytes; their paths."""
+    paths = []
+    for name, table in tables.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_bytes(table if isinstance(table, bytes) else ("\n".join(table) + "\n").encode())
+        paths.append(str(path))
+    return paths
+
+
+def decimals_of_both_kinds():
+    lines = [line.replace(",", ";") for line in numbers(columns="a,b")]
+    return [line.replace(".", "," if at % 2 else ".") for at, line in enumerate(lines)]
+
+
+ODD = {
+    "a question mark among numbers": (below_header("?,1,2"), [], "--na '?'"),
+    "two stand-ins among numbers": (below_header("?,1,2", "-,1,2"), [], "--na - --na '?'"),
+    "a row of units below the header": (below_header("m,kg,s"), [], "--na m"),
+    "decimal commas and points in one column": (decimals_of_both_kinds(), [], "in more than one way ("),
+    "dates alone": (["when", *(f"2026-11-{1 + at % 28:02}" for at in range(60))], [], "No column of numbers"),
+    "every site below the floor": (numbers(5), [], "fewer than the 20 rows"),
+    "nothing but gaps": (["a,b", *([","] * 60)], [], "No column of numbers is left"),
+    "a gap in every row": (["a,b", *(("1.5,", ",2.5")[at % 2] for at in range(60))], ["--missing", "drop"], "misses a"),
+    "categories alone": (["s", *("xy"[at % 2] for at in range(60))], ["--categories", "s"], "No column of numbers"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_what_fit_would_refuse_is_refused_with_a_way_out_and_as_json(what, tmp_path, run):
+    lines, options, sentence = ODD[what]
+    files = written(tmp_path, north=lines, south=lines)
+    code, out, err = run("check", *files, *options)
+    assert (code, "A run would be refused:" in out) == (1, True)
+    assert sentence in out
+    code, out, _ = run("check", *files, *options, "--json")
+    assert code == 1
+    assert any(sentence in refusal for refusal in json.loads(out)["refusals"])
+    code, _, err = run("fit", *files, *options, "--out", str(tmp_path / "run"))
+    assert code in (1, 2)
+    assert "a mistake in koncord itself" not in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_column_that_one_site_leaves_out_and_another_measures_is_refused_like_one_that_it_lacks(tmp_path, run):
+    when = ["when,a", *(f"2026-11-{1 + at % 28:02},{at % 7}.5" for at in range(60))]
+    days = ["when,a", *(f"{20261101 + at % 28},{at % 7}.5" for at in range(60))]
+    files = written(tmp_path, north=when, south=days)
+    code, out, _ = run("check", *files)
+    assert code == 1
+    assert "when is not at north (at north it is left out: dates or times)" in out
+    assert run("fit", *files, "--out", str(tmp_path / "run"))[0] == 1
+    assert run("check", *files, "--common-columns")[0] == 0
+
+
+def test_the_floor_is_that_of_the_run(tmp_path, run):
+    files = written(tmp_path, north=numbers(15), south=numbers(15, seed=1))
+    assert run("check", *files)[0] == 1
+    assert run("check", *files, "--min-report", "5")[0] == 0
+
+
+def test_levels_that_no_other_site_has_are_named(tmp_path, run):
+    rng = np.random.default_rng(0)
+    rows = {words: [f"{rng.normal():.2f},{words[at % 2]}" for at in range(60)] for words in (("yes", "no"), ("1", "0"))}
+    files = written(tmp_path, north=["a,ill", *rows["yes", "no"]], south=["a,ill", *rows["1", "0"]])
+    code, out, _ = run("check", *files, "--categories", "ill")
+    assert code == 0
+    assert "ill has no level at north (no, yes) that other sites have (0, 1): is it written in another way?" in out
+
+
+def test_a_level_that_is_the_only_one_of_a_site_tells_sites_apart_and_is_not_called_constant(tmp_path, run):
+    files = written(
+        tmp_path,
+        **{name: ["a,place", *(f"{at % 9}.5,{name}" for at in range(60))] for name in ("north", "south")},
+    )
+    _, out, _ = run("check", *files, "--categories", "place")
+    assert "without information" not in out
+    assert "the same in every row of a site, but not at every site: place" in out
+
+
+def test_a_logarithm_of_values_that_are_not_positive_is_a_wrong_call(tmp_path, run):
+    files = written(tmp_path, north=numbers(200), south=numbers(200, seed=1))
+    for command in (("check", *files), ("fit", *files, "--out", str(tmp_path / "run"))):
+        code, _, err = run(*command, "--log", "a")
+        assert code == 2
+        assert "--log names a, of which at least 2% of the values are not positive" in err

@@ -388,3 +388,25 @@ def test_local_counts_are_computed_when_they_are_read_and_saved_objects_hold_no_
 def test_an_aggregator_needs_local_counts_if_what_it_sends_has_their_size():
     needs = {name: aggregator_named(name).needs_local_counts for name in AGGREGATORS.own}
     assert {name for name, does in needs.items() if does} == {"fedgem", "kfed", "spahm"}
+
+
+def test_a_row_with_gaps_has_one_label_alone_among_others_and_after_the_model_was_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    centers = np.array([[0, 0, 0, 0], [6, 6, 0, 0], [0, 0, 6, 6]])
+    states = {name: rng.integers(0, 3, 150) for name in ("north", "south")}
+    sites = {name: centers[y] + rng.normal(size=(150, 4)) for name, y in states.items()}
+    sites = {name: np.where(rng.random(X.shape) < 0.2, np.nan, X) for name, X in sites.items()}
+    fitted = koncord.FederatedClustering(aggregator=koncord.Consensus(), random_state=0).fit(sites)
+    fitted.model_.save(tmp_path / "model.koncord")
+    model = koncord.GlobalModel.load(tmp_path / "model.koncord")
+    X, labels = sites["north"], np.asarray(fitted.labels_[0])
+    assert fitted.n_clusters_ == 3
+    np.testing.assert_array_equal(model.predict(X), labels)
+    assert [int(model.predict(row[None])[0]) for row in X[:10]] == labels[:10].tolist()
+    shares = model.predict_proba(X)
+    np.testing.assert_array_equal(shares.argmax(axis=1), labels)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert np.isfinite(model.score_samples(X)).all()
+    assert model.outliers(X).mean() < 0.05
+    kept = states["north"]
+    assert sum(np.bincount(labels[kept == state]).max() for state in range(3)) > 0.95 * len(kept)

@@ -186,3 +186,33 @@ def test_fit_can_be_silent(notebook, files, monkeypatch):
     monkeypatch.setattr("koncord._bar.BAR_PATIENCE", 0.0)
     koncord.fit(files, random_state=0, progress=False)
     assert notebook.shown == []
+
+
+def test_raw_files_give_what_the_command_gives_with_the_same_options(tmp_path, result, monkeypatch):
+    """Decimal commas, gaps, a number that stands for missing, a category and Fahrenheit, read by both alike."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in ("north", "south"):
+        lines = ["t;p;ward"]
+        for row in range(120):
+            t, p = rng.normal((9 * (row % 2), 0))
+            t = 1.8 * t + 32 if name == "north" else t
+            cells = [f"{t:.2f}" if row % 11 else "", f"{p:.2f}" if row % 13 else "-999", "ab"[row % 2]]
+            lines.append(";".join(cells).replace(".", ","))
+        Path(f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+    options = ("--na", "-999", "--decimal", ",", "--categories", "ward", "--convert", "north:t=F")
+    result("fit", "north.csv", "south.csv", "--out", "run", *options)
+    model = koncord.GlobalModel.load(Path("run/model.koncord"))
+    fitted = koncord.fit(
+        "*.csv", random_state=0, na=["-999"], decimal=",", categories=["ward"], convert={"north": {"t": "F"}}
+    )
+    assert fitted.model_.plan == model.plan
+    assert np.array_equal(fitted.model_.centers, model.centers)
+    of_command = np.loadtxt("run/labels/north.csv", delimiter=",", skiprows=1, usecols=1)
+    assert np.asarray(fitted.labels_[0]).tolist() == of_command.tolist()
+
+
+def test_a_conversion_of_no_file_is_a_wrong_call(files, tables):
+    for sites, convert in ((files, {"nowhere": {"a": "F"}}), (tables, {next(iter(tables)): {"a": "F"}})):
+        with pytest.raises(ValueError, match="which is no site with a file"):
+            koncord.fit(sites, convert=convert)

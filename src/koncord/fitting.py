@@ -7,11 +7,15 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from koncord._bar import progress as shown_progress
 from koncord._progress import part, report
+from koncord._words import joined
 from koncord.clustering import FederatedClustering
 from koncord.data.batches import batched_table
 from koncord.data.files import Table, read_table
+from koncord.data.units import converted
 
 PathLike = str | os.PathLike[str]
 
@@ -21,6 +25,9 @@ def fit(
     *,
     columns: Sequence[str] | None = None,
     drop: Collection[str] = (),
+    decimal: str | None = None,
+    na: Sequence[str] = (),
+    convert: Mapping[str, Mapping[str, str]] | None = None,
     standardize: bool | None = None,
     progress: bool = True,
     **parameters: Any,
@@ -30,21 +37,28 @@ def fit(
     Parameters
     ----------
     sites : str, sequence, or mapping of str
-        One file (CSV, TSV, Parquet, NPY, NPZ), folder of Parquet or CSV files, which is read batch by batch, or table
-        (array, frame of pandas, polars or Arrow) a site: a sequence of them, a mapping of site name to one, or a
+        One file (CSV, TSV, Parquet, Excel, NPY, NPZ), folder of Parquet or CSV files, which is read batch by batch, or
+        table (array, frame of pandas, polars or Arrow) a site: a sequence of them, a mapping of site name to one, or a
         pattern such as ``"sites/*.csv"``. Without a name, the site of a file is called as the file without folder and
         extension.
     columns : sequence of str or None, default None
         The columns of files to use, in this order; None uses all.
     drop : collection of str, default ()
         Columns of files to leave out; a file need not have them.
+    decimal : str or None, default None
+        What stands before the decimals in files, a point or a comma; None looks at the numbers.
+    na : sequence of str, default ()
+        What stands for a missing value in files, as "-999", beside an empty cell, NA, N/A, NaN and null.
+    convert : mapping of str to mapping of str, default None
+        Columns of files that are in another unit: of each site, the conversion of each column, as
+        ``{"north": {"temperature": "F"}}``.
     standardize : bool or None, default None
         Bring all columns to mean 0 and variance 1 over all sites, from counts and sums alone. None does so unless there
         is a privacy budget, as the command ``koncord fit`` does.
     progress : bool, default True
         Show how far it is, on a terminal or in a notebook, when it takes longer than a second.
     **parameters
-        Of `FederatedClustering`: ``random_state``, ``aggregator``, ``min_report``, ...
+        Of `FederatedClustering`: ``random_state``, ``aggregator``, ``min_report``, ``categories``, ``missing``, ...
 
     Returns
     -------
@@ -66,14 +80,30 @@ def fit(
         standardize = parameters.get("privacy") is None
     clustering = FederatedClustering(standardize=standardize, **parameters)
     named = named_sites(sites)
+    conversions = {} if convert is None else convert
+    unknown = [site for site in conversions if site not in named or not is_file(named[site])]
+    if unknown:
+        raise ValueError(f"'convert' of fit names {joined(unknown)}, which is no site with a file.")
     with shown_progress() if progress else nullcontext():
         tables = {}
         for at, (name, given) in enumerate(named.items()):
             report(0.05 * at / len(named), f"reading {name}")
             if is_file(given) and Path(given).is_dir():
-                given = batched_table(given, name=name, columns=columns, drop=drop, may_lack=True)
+                if name in conversions or decimal is not None:
+                    raise ValueError(f"'convert' and 'decimal' of fit do not go with a folder, as of site {name!r}.")
+                given = batched_table(given, name=name, columns=columns, drop=drop, may_lack=True, na=na)
             elif is_file(given):
-                given = arrow_table(read_table(given, columns=columns, drop=drop, may_lack=True))
+                table = read_table(
+                    given,
+                    columns=columns,
+                    drop=drop,
+                    may_lack=True,
+                    decimal=decimal,
+                    na=na,
+                    categories=tuple(clustering.categories),
+                    may_miss=clustering.privacy is None,
+                )
+                given = arrow_table(converted(table, conversions.get(name, {})))
             tables[name] = given
         with part(0.05, 1.0, "fitting"):
             return clustering.fit(tables)
@@ -117,7 +147,10 @@ def matching(pattern: str) -> list[str]:
 
 
 def arrow_table(table: Table) -> Any:
-    """A table as Arrow's, which carries the names of its columns."""
+    """A table as Arrow's, which carries the names of its columns and the levels of its categories."""
     import pyarrow as pa
 
-    return pa.table(dict(zip(table.columns, table.X.T, strict=True)))
+    columns: dict[str, Any] = dict(zip(table.columns, table.X.T, strict=True))
+    for name, levels in table.levels.items():
+        columns[name] = [None if np.isnan(at) else levels[int(at)] for at in columns[name]]
+    return pa.table(columns)

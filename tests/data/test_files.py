@@ -425,7 +425,7 @@ def test_an_excel_sheet_is_a_table(tmp_path):
         ("t.csv", "a,b\n1,2\n2,3\n3,?\n", "'t.csv' has 1 column that is not numbers: 'b' (text, row 3: '?')"),
         ("t.csv", "a,b\n1,2\n2,3\n3,?\n", "say that '?' is a missing value with --na '?', or leave it out with"),
         ("t.csv", 'a,"b,c"\n1,x\n', "leave it out with --drop '\"b,c\"'."),
-        ("t.csv", b"a,b\n1,caf\xe9\n", "'b' (text, row 1: 'caf\ufffd')"),
+        ("t.csv", b"a,b\n1,caf\xe9\n", "'b' (text, row 1: 'café')"),
         ("t.csv", "a\n2020-02-03\n", "'t.csv' has no column of numbers: a (dates or times)."),
         (
             "t.csv",
@@ -434,8 +434,12 @@ def test_an_excel_sheet_is_a_table(tmp_path):
             "--decimal . or --decimal ,.",
         ),
         ("t.csv", "a;b\n1,5;2.5\n", "with a comma in 'a' and with a point in 'b'; say what stands before the decimals"),
-        ("t.csv", 'a;b\n"1,5";2\n1,234,567;3\n', "'a' (text, row 1: '1,5'); use it as a category with --categories a"),
-        ("t.csv", 'a,b\n"1,234",2\n"Ann, Bob",3\n', "'a' (text, row 1: '1,234'); "),
+        (
+            "t.csv",
+            'a;b\n"1,5";2\n1,234,567;3\n',
+            "the numbers of 'a' in more than one way ('1,234,567', '1,5')",
+        ),
+        ("t.csv", 'a,b\n"1,234",2\n"Ann, Bob",3\n', "'a' (text, row 2: 'Ann, Bob'); "),
         ("t.csv", 'a,"b,c"\n1,x\n2,y\n', "as a category with --categories '\"b,c\"', or leave it out with --drop"),
         ("t.parquet", {"a": ["x"], "b": [1]}, "'a' (text, row 1: 'x'); leave it out with --drop a."),
         (
@@ -630,3 +634,40 @@ def test_a_table_is_frozen():
     table = Table(X=X, columns=("a", "b"), name="t")
     with pytest.raises(AttributeError):
         table.name = "u"
+
+
+def test_text_of_windows_is_read_as_such_and_that_is_said(write):
+    table = read_table(write("t.csv", "größe,preis_€\n1,2\n3,4\n".encode("cp1252")))
+    assert table.columns == ("größe", "preis_€")
+    assert table.notes == ("it is not UTF-8 text and is read as Windows-1252",)
+    table = read_table(write("u.csv", "größe,ort\n1,Köln\n3,Bonn\n".encode("cp1252")), categories=["ort"])
+    assert table.levels == {"ort": ("Bonn", "Köln")}
+    assert read_table(write("v.csv", b"# \x81\na,b\n1,2\n")).notes == ("it is not UTF-8 text and is read as Latin-1",)
+    assert read_table(write("w.csv", "größe,b\n1,2\n".encode())).notes == ()
+
+
+def test_a_byte_that_is_not_utf_8_is_noticed_wherever_it_is(write, monkeypatch):
+    monkeypatch.setattr("koncord.data.files.CHECKED_BYTES", 7)
+    rows = "\n".join(["a,ort", *(f"{at},x" for at in range(40)), "41,Köln"])
+    for encoding in ("utf-8", "cp1252"):
+        table = read_table(write("t.csv", rows.encode(encoding)), categories=["ort"])
+        assert table.levels["ort"] == ("Köln", "x")
+
+
+@pytest.mark.parametrize("sign", [" ", "\u00a0", "\u202f", "'", "\u2019"])
+def test_spaces_and_apostrophes_between_thousands_are_read(write, sign):
+    table = read_table(write("t.csv", f"a;b\n12{sign}345,5;1,25\n1{sign}000{sign}000;2,5\n999,5;3\n".encode()))
+    assert table.X.tolist() == [[12345.5, 1.25], [1e6, 2.5], [999.5, 3]]
+    assert "a is read with a decimal comma and separators between thousands" in table.notes
+
+
+def test_a_number_with_a_leading_zero_or_uneven_groups_is_no_amount(write):
+    for cells in (["0171 234", "0172 345"], ["12 34", "56 78"]):
+        with pytest.raises(TableError, match="not numbers"):
+            read_table(write("t.csv", "\n".join(["a,b", *(f"{cell},1" for cell in cells)])))
+
+
+def test_a_column_of_numbers_with_a_single_word_in_it_is_no_identifier(write):
+    rows = [f"{at}.5,{at}" for at in range(80)]
+    sentence = refusal(write("t.csv", "\n".join(["a,b", "off,1", *rows])))
+    assert "'a' (text, row 1: 'off'); say that 'off' is a missing value with --na off" in sentence

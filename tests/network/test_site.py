@@ -11,6 +11,7 @@ import koncord
 from koncord.aggregate.consensus import calibration
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.cli import main
+from koncord.data.files import Table
 from koncord.errors import (
     NO_ANSWER,
     CheckpointError,
@@ -176,7 +177,7 @@ def test_raw_tables_on_disk_give_the_model_of_raw_tables_in_memory(missing, tmp_
         labels = [int(line.split(",")[1]) for line in (run / "labels.csv").read_text().splitlines()[1:]]
         kept = GlobalModel.load(run / "model.koncord")
         assert kept.plan == ours.plan
-        rows = kept.plan.apply(raw_table(site), RAW_COLUMNS, levels, centers=kept.centers)
+        rows = kept.rows(Table(name=site, X=raw_table(site), columns=RAW_COLUMNS, levels=levels))
         np.testing.assert_array_equal(kept.assign(rows), labels)
 
 

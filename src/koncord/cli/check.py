@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from koncord.cli.fit import check_site_names
-from koncord.cli.options import add_file_options, conversions_by_site, preparation_of, table_of
+from koncord.cli.options import add_file_options, add_floor_option, conversions_by_site, preparation_of, table_of
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 
@@ -36,6 +36,7 @@ def add_parser(subparsers: Any) -> None:
         epilog=EPILOG,
     )
     add_file_options(parser)
+    add_floor_option(parser.add_argument_group("what may leave a site"))
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(run=run)
 
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         check_dropped(args.categories or (), tables, "--categories")
     conversions = conversions_by_site(args, [table.name for table in tables])
     tables = [converted(table, conversions.get(table.name, {})) for table in tables]
-    check = check_tables(tables, preparation_of(args), common=args.common_columns, errors=errors)
+    check = check_tables(tables, preparation_of(args), common=args.common_columns, floor=args.min_report, errors=errors)
     print(as_json(as_record(check)) if args.json else as_text(check))
     if check.is_refused:
         raise TablesRefused(f"koncord fit would refuse these files: {check.refusals[0]}")

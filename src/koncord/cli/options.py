@@ -304,6 +304,12 @@ def summaries(registry: Registry) -> str:
 def add_site_options(parser: argparse.ArgumentParser) -> Any:
     """Adds, and returns, the group of options for what the owner of a site decides."""
     group = parser.add_argument_group("what may leave a site")
+    add_floor_option(group)
+    group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
+    return group
+
+
+def add_floor_option(group: Any) -> None:
     group.add_argument(
         "--min-report",
         metavar="N",
@@ -312,8 +318,6 @@ def add_site_options(parser: argparse.ArgumentParser) -> Any:
         help="rows that whatever a site sends stands for at least; 1 withholds nothing "
         f"(default: {SitePolicy.min_report})",
     )
-    group.add_argument("--ledger", metavar="DIR", type=Path, help="folder for a ledger of every message a site sends")
-    return group
 
 
 def add_privacy_options(parser: argparse.ArgumentParser) -> Any:

@@ -268,7 +268,11 @@ def csv_batches(path: Path, columns: Sequence[str] | None, na: Sequence[str]) ->
         yield from arrow_csv.open_csv(
             path,
             read_options=arrow_csv.ReadOptions(
-                column_names=layout.names, skip_rows=layout.n_header_lines, use_threads=False, block_size=1 << 23
+                column_names=layout.names,
+                skip_rows=layout.n_header_lines,
+                use_threads=False,
+                block_size=1 << 23,
+                encoding=layout.encoding,
             ),
             parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter, invalid_row_handler=skip_comment),
             convert_options=arrow_csv.ConvertOptions(**convert),

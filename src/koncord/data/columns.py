@@ -37,6 +37,13 @@ NAMES_SHARE = 0.9
 MOST_OFFERED_LEVELS = 30  # of text that is offered as a category
 MOST_NAMED = 20  # columns in an option that a sentence offers
 LONGEST_VALUE_SHOWN = 40
+# A column of which at least this share of the values are numbers holds measurements, whatever else it holds.
+MOSTLY_NUMBERS = 0.5
+# Different texts among numbers that are offered as missing values, and different numbers for each of several.
+MOST_STAND_INS, FEWEST_NUMBERS = 3, 5
+# A number with spaces or apostrophes between thousands: "12 345,6", "1'234.5".
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([ \u00a0\u2009\u202f'\u2019]\d{3})+([.,]\d*)?")
+GROUP_SIGN = re.compile(r"[ \u00a0\u2009\u202f'\u2019]")
 COMMA, SEPARATORS = "a decimal comma", "separators between thousands"
 
 Kind = Literal["numbers", "category", "dates", "identifier", "text"]
@@ -131,6 +138,7 @@ def columns_in(
         if name not in categories and kind_of_type(column.type) == "text"
     }
     numbers = numbers_with_commas(texts, notation, what)
+    check_one_notation({name: own for name, own in texts.items() if name not in numbers}, what)
     if notation.decimal is None:
         pointed = [name for name, column in sources.items() if name not in categories and is_floating(column.type)]
         check_one_sign(pointed, [name for name, (_, note) in numbers.items() if COMMA in note], what)
@@ -165,7 +173,8 @@ def column_of(
     if all(DATE.fullmatch(text) for text in present):
         return TableColumn(name=name, kind="dates")
     levels = tuple(sorted(set(present)))
-    if len(present) >= FEWEST_NAMES and len(levels) >= NAMES_SHARE * len(present):
+    is_measured = sum(map(is_number_somewhere, present)) >= MOSTLY_NUMBERS * len(present)
+    if len(present) >= FEWEST_NAMES and len(levels) >= NAMES_SHARE * len(present) and not is_measured:
         return TableColumn(name=name, kind="identifier")
     return TableColumn(name=name, kind="text", levels=levels)
 
@@ -209,6 +218,8 @@ def numbers_with_commas(
 
     Without a decimal sign from the owner, all such columns of a table decide together what their commas are.
     """
+    grouped = {name for name, own in texts.items() if any(cell and GROUPED.fullmatch(cell) for cell in own)}
+    texts = {name: [None if cell is None else ungrouped(cell) for cell in own] for name, own in texts.items()}
     cells = {name: {cell for cell in own if cell is not None} for name, own in texts.items()}
     numeric = {
         name: own
@@ -222,7 +233,7 @@ def numbers_with_commas(
         words = [COMMA] * (decimal == "," and any("," in cell for cell in own))
         if all(map(form.fullmatch, own)):
             sign = decimal
-            words += [SEPARATORS] * any(other in cell for cell in own)
+            words += [SEPARATORS] * (name in grouped or any(other in cell for cell in own))
         elif all(map(is_number, own)):  # a column that is written in another way than the rest of its file
             sign, words = ".", ["a decimal point"]
         else:
@@ -230,6 +241,30 @@ def numbers_with_commas(
         values = [np.nan if cell is None else as_number(cell, sign) for cell in texts[name]]
         found[name] = (np.array(values), f"{name} is read with {' and '.join(words)}" if words else "")
     return found
+
+
+def ungrouped(cell: str) -> str:
+    """A number without the spaces or apostrophes between its thousands; any other text as it is."""
+    return GROUP_SIGN.sub("", cell) if GROUPED.fullmatch(cell) else cell
+
+
+def is_number_somewhere(cell: str) -> bool:
+    """Whether a cell is a number in one of the notations."""
+    plain = ungrouped(cell)
+    return is_number(plain) or bool(DECIMAL_COMMA.fullmatch(plain) or THOUSANDS_COMMA.fullmatch(plain))
+
+
+def check_one_notation(texts: Mapping[str, Sequence[str | None]], what: str) -> None:
+    """`TableError` where a column holds numbers only, written in more than one way."""
+    for name, own in texts.items():
+        cells = {cell for cell in own if cell is not None}
+        if cells and all(map(is_number_somewhere, cells)):
+            with_comma = min(cell for cell in cells if not is_number(cell))
+            others = [cell for cell in cells if "," not in cell and "." in cell] or sorted(cells - {with_comma})
+            raise TableError(
+                f"{what} writes the numbers of {name!r} in more than one way ({with_comma!r}, {min(others)!r}); write "
+                f"them in one, or leave the column out with {option('--drop', [name])}."
+            )
 
 
 def check_one_sign(pointed: Sequence[str], with_comma: Sequence[str], what: str) -> None:
@@ -273,8 +308,8 @@ def about_text(
     stand_ins = {text for column in columns for text in odd_cells(column.levels)}
     few = [column.name for column in columns if 1 < len(column.levels) <= MOST_OFFERED_LEVELS]
     ways = []
-    if len(stand_ins) == 1 and all(odd_cells(column.levels) for column in columns):
-        ways.append(f"say that {next(iter(stand_ins))!r} is a missing value with {option('--na', stand_ins)}")
+    if 0 < len(stand_ins) <= MOST_STAND_INS and all(odd_cells(column.levels) for column in columns):
+        ways.append(about_stand_ins(stand_ins))
     elif may_be_levels and 0 < len(few) <= MOST_NAMED:
         ways.append(
             f"use {'it as a category' if len(few) == 1 else 'them as categories'} with {option('--categories', few)}"
@@ -291,9 +326,23 @@ def option(flag: str, names: Collection[str]) -> str:
 
 
 def odd_cells(levels: Iterable[str]) -> set[str]:
-    """The one text among levels that are numbers otherwise; nothing if there are more texts, or no numbers."""
-    odd = {level for level in levels if not is_number(level)}
-    return odd if len(odd) == 1 and len(set(levels)) > 1 else set()
+    """The few texts among levels that are numbers otherwise; nothing if there are more texts, or few numbers."""
+    every = set(levels)
+    odd = {level for level in every if not is_number_somewhere(level)}
+    fewest = 1 if len(odd) == 1 else FEWEST_NUMBERS * len(odd)
+    return odd if len(odd) <= MOST_STAND_INS and len(every) - len(odd) >= fewest else set()
+
+
+def about_stand_ins(stand_ins: Collection[str]) -> str:
+    """What to type where texts among numbers stand for missing values."""
+    named = sorted(stand_ins)
+    are = "is a missing value" if len(named) == 1 else "are missing values"
+    return f"say that {listed(named)} {are} with {na_options(named)}"
+
+
+def na_options(texts: Sequence[str]) -> str:
+    """The options that say that texts are missing values; one that begins with a dash is no option of its own."""
+    return " ".join(f"--na{'=' if len(text) > 1 and text[0] == '-' else ' '}{quote(text)}" for text in texts)
 
 
 def shortened_value(text: str) -> str:

@@ -6,6 +6,7 @@ categories. Nothing is filled in, thrown away or guessed in silence. Rows count 
 
 import csv
 import re
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from koncord.data.columns import (
     is_integer,
     is_missing,
     is_number,
+    is_number_somewhere,
     kind_of_type,
     level_text,
     option,
@@ -49,6 +51,10 @@ VALUE_ROUNDING = 16 * float(np.finfo(float).eps)
 BATCH_VALUES = 1 << 18
 DELIMITERS = ",;\t|"
 COMMENT = "#"
+# What text is encoded in: as everywhere, or else as older programs of Windows do, for which some bytes are no sign.
+UTF_8, WINDOWS, ANY_BYTE = "utf-8", "cp1252", "latin-1"
+ENCODING_NAMES = {WINDOWS: "Windows-1252", ANY_BYTE: "Latin-1"}
+CHECKED_BYTES = 1 << 20  # of a file at a time
 # What pandas calls the index of a data frame when it writes it into a file.
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 # Names of a column that nobody named: by pandas, by pandas once more.
@@ -384,6 +390,7 @@ class Layout(NamedTuple):
     names: list[str]
     n_header_lines: int  # lines above the data
     unnamed: tuple[str, ...] = ()  # columns that a header leaves without a name
+    encoding: str = UTF_8
 
 
 def read_csv(path: Path, choose: Choose, options: Reading) -> Content:
@@ -408,6 +415,7 @@ def read_csv(path: Path, choose: Choose, options: Reading) -> Content:
                 column_names=[str(at) for at in range(len(layout.names))],
                 skip_rows=layout.n_header_lines,
                 use_threads=False,
+                encoding=layout.encoding,
             ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=layout.delimiter, newlines_in_values=True, invalid_row_handler=stop
@@ -418,7 +426,32 @@ def read_csv(path: Path, choose: Choose, options: Reading) -> Content:
         )
     sources = dict(zip(choice.columns, table.columns, strict=True))
     content = content_of(sources, choice, options, shown(path))
-    return content._replace(counts_rows=frozenset(layout.unnamed))
+    return content._replace(
+        counts_rows=frozenset(layout.unnamed), notes=(*encoding_notes(layout.encoding), *content.notes)
+    )
+
+
+def encoding_notes(encoding: str) -> tuple[str, ...]:
+    return () if encoding == UTF_8 else (f"it is not UTF-8 text and is read as {ENCODING_NAMES[encoding]}",)
+
+
+def encoding_of(path: Path) -> str:
+    """UTF-8, or what else the bytes of a file can be."""
+    possible = [UTF_8, WINDOWS]
+    decoders = {each: getincrementaldecoder(each)() for each in possible}
+    with path.open("rb") as file:
+        while possible and (data := file.read(CHECKED_BYTES)):
+            possible = [each for each in possible if decodes(decoders[each], data)]
+    possible = [each for each in possible if decodes(decoders[each], b"", is_last=True)]
+    return possible[0] if possible else ANY_BYTE
+
+
+def decodes(decoder: IncrementalDecoder, data: bytes, *, is_last: bool = False) -> bool:
+    try:
+        decoder.decode(data, is_last)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def csv_layout(path: Path) -> Layout:
@@ -427,7 +460,8 @@ def csv_layout(path: Path) -> Layout:
         start = binary.read(4096)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in start:
         raise TableError(f"{shown(path)} is not UTF-8 text; save it again as CSV in UTF-8.")
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+    encoding = encoding_of(path)
+    with path.open(encoding="utf-8-sig" if encoding == UTF_8 else encoding, newline="") as text:
         comments = leading_comments(text)
         delimiter = "\t" if path.suffix.lower() == ".tsv" else likely_delimiter(text, comments)
         text.seek(0)
@@ -445,13 +479,13 @@ def csv_layout(path: Path) -> Layout:
     if reads_as_data(first, second):
         last = next(csv.reader([comments[-1].lstrip(f"{COMMENT} ")], delimiter=delimiter), []) if comments else []
         if len(last) != len(first) or len(first) < 2:
-            return Layout(delimiter, numbered(len(first)), len(comments))
+            return Layout(delimiter, numbered(len(first)), len(comments), encoding=encoding)
         header, n_header_lines = last, len(comments)  # names behind the sign of a comment, as NumPy writes them
     names = [
         BREAKS.sub(" ", name.strip()) or unnamed for name, unnamed in zip(header, numbered(len(header)), strict=True)
     ]
     unnamed = [name for name, given in zip(names, header, strict=True) if not given.strip()]
-    return Layout(delimiter, names, n_header_lines, tuple(unnamed))
+    return Layout(delimiter, names, n_header_lines, tuple(unnamed), encoding)
 
 
 def leading_comments(text: TextIO) -> list[str]:
@@ -655,7 +689,10 @@ def kind_and_place(source: Any) -> str:
     if kind == "numbers":
         return words
     texts = ("" if value is None else value_text(value) for value in source.to_pylist())
-    row, text = next(((row, text) for row, text in enumerate(texts, start=1) if text and not is_number(text)), (1, ""))
+    odd = (
+        (row, text) for row, text in enumerate(texts, start=1) if not (is_missing(text) or is_number_somewhere(text))
+    )
+    row, text = next(odd, (1, ""))
     return f"{words}, row {row}: {shortened_value(text)!r}" if text else words
 
 
@@ -770,6 +807,8 @@ def rounded_columns(X: FloatArray, columns: Sequence[str], are_integers: Sequenc
 def check_values(table: Table, path: Path, *, may_miss: bool) -> None:
     """Refuse what is missing, unless it may be, infinite, or too large to be squared."""
     X, columns = table.X, table.columns
+    if not columns:
+        return
     is_bad = np.isinf(X) if may_miss else ~np.isfinite(X)
     if is_bad.any():
         n_missing, n_infinite = np.isnan(X).sum(axis=0) * (not may_miss), np.isinf(X).sum(axis=0)

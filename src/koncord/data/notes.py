@@ -111,6 +111,14 @@ def first_value(table: Table, name: str) -> float:
     return float(values[int((~np.isnan(values)).argmax())])
 
 
+def is_same_at_all(tables: Sequence[Table], name: str) -> bool:
+    """Whether a column that is constant in each of some tables is the same in all: the number, or the level."""
+    levels = {table.levels.get(name) for table in tables}
+    if levels != {None}:
+        return len(levels) == 1
+    return bool(is_constant(np.array([[first_value(table, name)] for table in tables]))[0])
+
+
 def constant_notes(tables: Sequence[Table]) -> list[str]:
     """Of columns that hold one value, in one table or at every site."""
     several = [table for table in tables if len(table.X) > 1]
@@ -118,8 +126,7 @@ def constant_notes(tables: Sequence[Table]) -> list[str]:
         return []
     first, *others = [table.constant_columns for table in several]
     constant = [name for name in first if all(name in names for names in others)]
-    values = np.array([[first_value(table, name) for name in constant] for table in several])
-    same = [name for name, is_same in zip(constant, is_constant(values), strict=True) if is_same]
+    same = [name for name in constant if is_same_at_all(several, name)]
     other = [name for name in constant if name not in same]
     everywhere = "constant" if len(tables) == 1 else "constant at every site"
     notes = [f"{everywhere}, and so without information: {', '.join(same)}"] if same else []

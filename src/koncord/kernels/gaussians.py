@@ -2,6 +2,9 @@
 
 The shape of a cluster is a covariance along some axes that all clusters share. Directions in which the rows hardly vary
 are left out of these axes, for a covariance there would be noise.
+
+A row may lack values, which are NaN. Its density is then that of the values it has, with all others integrated out; for
+that the directions beyond the axes count as well, each with the mean variance of a cluster along the axes.
 """
 
 from dataclasses import dataclass, fields
@@ -21,6 +24,13 @@ class Whitening(NamedTuple):
     maps: FloatArray  # (k, q, d)
     shifts: FloatArray  # (k, q) the centers in these coordinates
     log_peaks: FloatArray  # (k,) log density at the center
+
+
+class Judged(NamedTuple):
+    """How far rows are from every cluster, and how likely they are there."""
+
+    squared: FloatArray  # (n, k) squared Mahalanobis distances
+    joint: FloatArray  # (n, k) logarithm of weight times density
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,12 +74,53 @@ class Gaussians:
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
         """Squared Mahalanobis distance (n, k) of every row of X (n, d) to every center, in the cluster's own metric."""
-        maps, shifts, _ = self.whitening()
-        found = np.empty((len(X), len(maps)))
+        return self.judged(X).squared
+
+    def judged(self, X: FloatArray) -> Judged:
+        """Distances and densities (n, k) of every row of X (n, d); those of a row with gaps are of what it has."""
+        maps, shifts, log_peaks = self.whitening()
+        squared = np.empty((len(X), len(maps)))
         for at, (one, shift) in enumerate(zip(maps, shifts, strict=True)):
             gaps = X @ one.T - shift
-            found[:, at] = np.vecdot(gaps, gaps)
-        return found
+            squared[:, at] = np.vecdot(gaps, gaps)
+        joint = np.log(self.weights) + log_peaks - 0.5 * squared
+        rows = np.flatnonzero(np.isnan(X).any(axis=1))
+        if len(rows):
+            squared[rows], joint[rows] = self._judged_with_gaps(X[rows])
+        return Judged(squared, joint)
+
+    def _judged_with_gaps(self, X: FloatArray) -> Judged:
+        """The same of rows that lack values.
+
+        In columns, the covariance of a cluster is s I + V (M - s I) V', where V (d, q) is an orthonormal basis of the
+        axes, M (q, q) the covariance in it, and s the variance beyond the axes. Of the columns that a row has, only
+        G = V'V changes: its inverse and determinant need matrices of q rows alone (Woodbury).
+        """
+        basis, inside, beyond = self._in_columns()
+        excess = inside / beyond - np.eye(len(basis.T))  # (k, q, q)
+        squared, joint = np.empty((len(X), len(inside))), np.empty((len(X), len(inside)))
+        step = max(GAUSSIANS_BLOCK_FLOATS // (len(inside) * (len(basis.T) ** 2 + len(basis))), 1)
+        for start in range(0, len(X), step):
+            part = slice(start, start + step)
+            has = ~np.isnan(X[part])
+            offsets = np.where(has[:, None], np.nan_to_num(X[part])[:, None] - self.centers, 0.0)  # (n, k, d)
+            overlaps = np.einsum("nd,dq,dr->nqr", has.astype(float), basis, basis, optimize=True)
+            ratios = np.eye(len(basis.T)) + excess @ overlaps[:, None]  # (n, k, q, q)
+            along = offsets @ basis
+            solved = np.linalg.solve(ratios, (excess @ along[..., None]))[..., 0]
+            own = (np.vecdot(offsets, offsets) - np.vecdot(along, solved)) / beyond
+            squared[part] = np.maximum(own, 0.0)
+            n_known = has.sum(axis=1)[:, None]
+            log_determinants = n_known * np.log(2 * np.pi * beyond) + np.linalg.slogdet(ratios)[1]
+            joint[part] = np.log(self.weights) - 0.5 * (log_determinants + squared[part])
+        return Judged(squared, joint)
+
+    def _in_columns(self) -> tuple[FloatArray, FloatArray, float]:
+        """An orthonormal basis (d, q) of the axes, the covariances (k, q, q) in it, and the variance beyond them."""
+        _, _, basis = np.linalg.svd(self.axes, full_matrices=False)
+        turned = np.linalg.inv(self.axes @ basis.T)
+        inside: FloatArray = turned @ self.covariances @ turned.T
+        return basis.T, inside, float(self.weights @ np.trace(inside, axis1=1, axis2=2)) / len(basis)
 
     def column_deviations(self) -> FloatArray:
         """Standard deviation (k, d) of every cluster in every column, as far as the axes tell it."""
@@ -85,16 +136,14 @@ class Gaussians:
             own = labels == at
             gaps = X[own] @ one.T - shift
             found[own] = np.vecdot(gaps, gaps)
+        rows = np.flatnonzero(np.isnan(X).any(axis=1))
+        if len(rows):
+            found[rows] = self._judged_with_gaps(X[rows]).squared[np.arange(len(rows)), labels[rows]]
         return found
 
     def log_joint(self, X: FloatArray) -> FloatArray:
         """Log of weight times density (n, k) of every row in every cluster."""
-        return self.log_joint_at(self.squared_distances(X))
-
-    def log_joint_at(self, squared: FloatArray) -> FloatArray:
-        """The same of rows with these squared distances (n, k)."""
-        joint: FloatArray = np.log(self.weights) + self.whitening().log_peaks - 0.5 * squared
-        return joint
+        return self.judged(X).joint
 
     def assign(self, X: FloatArray) -> IntArray:
         """The most likely cluster of every row; the lowest index on ties."""

@@ -139,7 +139,10 @@ class GlobalModel:
         }
 
     def scaled(self, table: Any, site: str | None = None) -> FloatArray:
-        """Rows of a table on the scale of the centers; of a site that was aligned, without its offset."""
+        """Rows of a table on the scale of the centers; of a site that was aligned, without its offset.
+
+        What is missing is NaN where the shape of the clusters is known, and filled where only centers are.
+        """
         what = "'X' for this GlobalModel"
         found = table_in_memory(table, what=what, columns=self.plan.inputs, categories=self.plan.categories)
         if np.isnan(found.X).any() and self.plan.missing is None:
@@ -147,32 +150,33 @@ class GlobalModel:
         return self.rows(found, site)
 
     def rows(self, table: Table, site: str | None = None) -> FloatArray:
-        """Rows of a table on the scale of the centers, each by itself: what fills its gaps is the model's.
+        """Rows of a table on the scale of the centers, each by itself.
 
-        With a `site` that was aligned with the others, its offset is taken out; any other name changes nothing.
+        A gap is NaN where the shape of the clusters is known, as a row is then judged by what it has; else it is filled
+        from the nearest center or as the plan says. With a `site` that was aligned with the others, its offset is taken
+        out; any other name changes nothing.
         """
-        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))
-        shapes = self.gaussians
-        filled = self.plan.apply(
-            table.X,
-            table.columns,
-            table.levels,
-            centers=self.centers + offset,
-            deviations=None if shapes is None else shapes.column_deviations(),
-            weights=None if shapes is None else shapes.weights,
-        )
-        return filled - offset
+        return self._scaled_rows(table.X, table.columns, table.levels, site)
 
     def batches(self, table: BatchedTable, site: str | None = None) -> Iterator[FloatArray]:
         """Rows of a table that is read batch by batch, on the scale of the centers: one pass."""
-        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))
         for X in checked_batches(table, may_miss=self.plan.missing is not None):
-            yield self.plan.apply(X, table.columns, centers=self.centers + offset) - offset
+            yield self._scaled_rows(X, table.columns, {}, site)
+
+    def _scaled_rows(
+        self, X: FloatArray, columns: Sequence[str], levels: Mapping[str, Sequence[str]], site: str | None
+    ) -> FloatArray:
+        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))
+        if self.gaussians is not None:
+            return self.plan.with_gaps(X, columns, levels) - offset
+        return self.plan.apply(X, columns, levels, centers=self.centers + offset) - offset
 
     def predict(
         self, X: Any, *, site: str | None = None, outliers: bool = False, quantile: float = OUTLIER_QUANTILE
     ) -> IntArray:
         """Global cluster of every row: the most likely one, or that of the nearest center where no shapes are known.
+
+        Of a row that lacks values it is the most likely one given what the row has.
 
         Parameters
         ----------

@@ -20,7 +20,6 @@ NO_FENCE = LARGEST_VALUE
 # Least share of a column's variance that the others leave open: below, what is filled in would follow noise.
 LEAST_OPEN = 1e-3
 NEIGHBORS = 5
-LEAST_DEVIATION = 0.1  # of a cluster in a column, on the scale, where gaps are filled
 MOST_DONORS, ROWS_AT_ONCE = 4000, 500  # of a table, so that the time grows with its rows and no faster
 
 
@@ -78,8 +77,6 @@ class Plan:
         *,
         floor: int = 1,
         centers: FloatArray | None = None,
-        deviations: FloatArray | None = None,
-        weights: FloatArray | None = None,
     ) -> FloatArray:
         """Rows of a table (n, n_columns) as phase 1 sees them, (n, n_features), without gaps.
 
@@ -95,23 +92,35 @@ class Plan:
             Fewer gaps than this in a column are filled by its mean: else what the rows with gaps sum to would tell a
             server that knows the sums of the others what is in few rows.
         centers : array (n_clusters, n_features), default None
-            Clusters that are known already: with "neighbors", a gap is then what the center has that is likeliest given
-            all that the row has, so that no other row of its table matters.
-        deviations : array (n_clusters, n_features), default None
-            Of the rows of these clusters in each column; None: all the same.
-        weights : array (n_clusters,), default None
-            Shares of these clusters; None: all the same.
+            Clusters that are known already: with "neighbors", a gap is then what the center has that is nearest in all
+            that the row has, so that no other row of its table matters.
+        """
+        Z = self.with_gaps(X, columns, levels)
+        if centers is not None and self.missing == "neighbors":
+            return nearest_center_fill(Z, centers)
+        p = len(self.columns)
+        numbers = self.filled(Z[:, :p], floor)
+        return np.concatenate([numbers, np.nan_to_num(Z[:, p:])], axis=1) if self.categories else numbers
+
+    def with_gaps(
+        self, X: FloatArray, columns: Sequence[str], levels: Mapping[str, Sequence[str]] | None = None
+    ) -> FloatArray:
+        """Rows of a table (n, n_columns) on the scale of the features, (n, n_features), NaN where a value is missing.
+
+        Parameters
+        ----------
+        X, columns, levels
+            As of `apply`.
         """
         at = {name: position for position, name in enumerate(columns)}
         scaled = self.scaled(X[:, [at[name] for name in self.columns]])
+        if self.missing is None:
+            self.check_complete(scaled)
         encoded = [
             self.encoded(which, X[:, at[name]], (levels or {}).get(name, ()))
             for which, name in enumerate(self.categories)
         ]
-        if centers is not None and self.missing == "neighbors":
-            return likeliest_center_fill(np.concatenate([scaled, *encoded], axis=1), centers, deviations, weights)
-        numbers = self.filled(scaled, floor)
-        return np.concatenate([numbers, *encoded], axis=1) if encoded else numbers
+        return np.concatenate([scaled, *encoded], axis=1) if encoded else scaled
 
     def shaped(self, values: FloatArray) -> FloatArray:
         """Columns of numbers (n, n_columns) behind logarithm and fence."""
@@ -158,14 +167,19 @@ class Plan:
         clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
         return clipped
 
+    def check_complete(self, Z: FloatArray) -> None:
+        """Refuse gaps in scaled columns of numbers (n, n_columns) where nothing was agreed about them."""
+        gaps = np.isnan(Z).any(axis=0)
+        if self.missing is None and gaps.any():
+            named = [self.columns[at] for at in np.flatnonzero(gaps).tolist()]
+            raise ValueError(f"Values of {', '.join(named)} are missing, and nothing was agreed to stand in for them.")
+
     def filled(self, Z: FloatArray, floor: int = 1) -> FloatArray:
         """Scaled rows with what stands in for their gaps."""
         gaps = np.isnan(Z)
         if not gaps.any():
             return Z
-        if self.missing is None:
-            named = [self.columns[at] for at in np.flatnonzero(gaps.any(axis=0)).tolist()]
-            raise ValueError(f"Values of {', '.join(named)} are missing, and nothing was agreed to stand in for them.")
+        self.check_complete(Z)
         fill = np.zeros(Z.shape[1]) if self.fill is None else self.fill
         few = gaps.sum(axis=0) < floor
         Z = np.where(gaps & few, fill, Z)
@@ -176,14 +190,14 @@ class Plan:
         return conditional_means(Z, fill, self.covariances)
 
     def encoded(self, which: int, codes: FloatArray, own: Sequence[str]) -> FloatArray:
-        """The features (n, n_levels) of one category; a missing level is at the mean of all."""
+        """The features (n, n_levels) of one category; NaN where a level is missing."""
         levels, shares = self.levels[which], self.shares[which]
         place = {level: position for position, level in enumerate(levels)}
         rest = place.get(OTHER, -1)
         places = np.array([*(place.get(level, rest) for level in own), -2], dtype=np.int64)
         position = places[np.where(np.isnan(codes), len(own), codes).astype(np.int64)]
         hot = (position[:, None] == np.arange(len(levels))).astype(float)
-        encoded: FloatArray = np.where(position[:, None] == -2, 0.0, (hot - shares) / level_scales(shares))
+        encoded: FloatArray = np.where(position[:, None] == -2, np.nan, (hot - shares) / level_scales(shares))
         return encoded
 
     def original(self, Z: FloatArray) -> FloatArray:
@@ -218,7 +232,9 @@ def level_scales(shares: FloatArray) -> FloatArray:
 
 
 def neighbor_means(Z: FloatArray, otherwise: FloatArray) -> FloatArray:
-    """Rows with every gap at the mean of the rows that are nearest in what both have and have a value there.
+    """Rows with every gap at the mean of the nearest rows that have a value there.
+
+    They are looked for twice: by what both rows have, then by all columns, where gaps are at what was found first.
 
     Parameters
     ----------
@@ -227,34 +243,47 @@ def neighbor_means(Z: FloatArray, otherwise: FloatArray) -> FloatArray:
     otherwise : array (d,)
         What stands in where fewer than `NEIGHBORS` rows have a value.
     """
-    filled = Z.copy()
-    has = ~np.isnan(Z)
+    return means_of_nearest(Z, means_of_nearest(Z, Z, otherwise), otherwise)
+
+
+def means_of_nearest(Z: FloatArray, compared: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Rows with every gap at the mean of the rows with a value there that are nearest in what both have of `compared`.
+
+    Parameters
+    ----------
+    Z : array (n, d)
+        Rows, NaN where a value is missing.
+    compared : array (n, d)
+        What distances are taken of; NaN where a value is missing.
+    otherwise : array (d,)
+        What stands in where fewer than `NEIGHBORS` rows have a value.
+    """
+    has, is_compared = ~np.isnan(Z), ~np.isnan(compared)
+    has_any = np.asarray(has.any(axis=1))
+    filled = np.where(has_any[:, None], Z, otherwise)  # a row without any value is near to no other
     donors = np.unique(np.linspace(0, len(Z) - 1, min(len(Z), MOST_DONORS)).astype(np.int64))
-    known, values = has[donors].astype(float), np.where(has, Z, 0.0)[donors]
-    rows = np.flatnonzero(~has.all(axis=1))
+    gives, given = has[donors], Z[donors]
+    known, values = is_compared[donors].astype(float), np.where(is_compared, compared, 0.0)[donors]
+    rows = np.flatnonzero(~has.all(axis=1) & has_any)
     for start in range(0, len(rows), ROWS_AT_ONCE):
         own = rows[start : start + ROWS_AT_ONCE]
-        there, mine = has[own].astype(float), np.where(has[own], Z[own], 0.0)
+        there, mine = is_compared[own].astype(float), np.where(is_compared[own], compared[own], 0.0)
         both = there @ known.T
         squares = (mine**2) @ known.T - 2 * mine @ values.T + there @ (values**2).T
         distances = np.where((both > 0) & (own[:, None] != donors), squares / np.maximum(both, 1), np.inf)
         for column in np.flatnonzero(~has[own].all(axis=0)).tolist():
-            givers = np.flatnonzero(known[:, column] > 0)
+            givers = np.flatnonzero(gives[:, column])
             gaps = np.flatnonzero(~has[own, column])
             if len(givers) < NEIGHBORS:
                 filled[own[gaps], column] = otherwise[column]
                 continue
             nearest = np.argpartition(distances[np.ix_(gaps, givers)], NEIGHBORS - 1, axis=1)[:, :NEIGHBORS]
-            filled[own[gaps], column] = values[givers[nearest], column].mean(axis=1)
+            filled[own[gaps], column] = given[givers[nearest], column].mean(axis=1)
     return filled
 
 
-def likeliest_center_fill(
-    Z: FloatArray, centers: FloatArray, deviations: FloatArray | None = None, weights: FloatArray | None = None
-) -> FloatArray:
-    """Rows with every gap at what the center has that is likeliest given all other columns.
-
-    Clusters that differ in the column of a gap alone are equally near; how large they are tells which one it is.
+def nearest_center_fill(Z: FloatArray, centers: FloatArray) -> FloatArray:
+    """Rows with every gap at what the center has that is nearest in all other columns.
 
     Parameters
     ----------
@@ -262,23 +291,15 @@ def likeliest_center_fill(
         Rows, NaN where a value is missing.
     centers : array (k, d)
         Of the clusters.
-    deviations : array (k, d), default None
-        Of the rows of the clusters, column by column; None: all 1.
-    weights : array (k,), default None
-        Shares of the clusters; None: all the same.
     """
     gaps = np.isnan(Z)
     rows = np.flatnonzero(gaps.any(axis=1))
     if not len(rows):
         return Z
     filled = Z.copy()
-    spreads = np.ones_like(centers) if deviations is None else np.maximum(deviations, LEAST_DEVIATION)
-    precisions = spreads**-2
-    shares = np.ones(len(centers)) if weights is None else np.maximum(weights, TINY)
     there, mine = (~gaps[rows]).astype(float), np.where(gaps[rows], 0.0, Z[rows])
-    unlikely = (mine**2) @ precisions.T - 2 * mine @ (centers * precisions).T
-    unlikely += there @ (centers**2 * precisions + 2 * np.log(spreads)).T - 2 * np.log(shares)
-    filled[rows] = np.where(gaps[rows], centers[unlikely.argmin(axis=1)], Z[rows])
+    squared = there @ (centers**2).T - 2 * mine @ centers.T
+    filled[rows] = np.where(gaps[rows], centers[squared.argmin(axis=1)], Z[rows])
     return filled
 
 

@@ -100,6 +100,10 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
     if not column.is_known:
         return Shape(is_logged=is_asked)
     low, q10, q25, median, q75, q90 = column.quantiles(LOW, 0.1, 0.25, 0.5, 0.75, 0.9)
+    if is_asked and not low > 0:
+        raise ValueError(
+            f"--log names {name}, of which at least {LOW:.0%} of the values are not positive: they have no logarithm."
+        )
     bottom, top = column.values[0], column.values[-1]
     by_rule = asked.standardize and asked.log and column.end_share <= DECILE
     is_logged = is_asked or (by_rule and wants_log(low, (q10, median, q90), (q25, median, q75)))

@@ -29,7 +29,7 @@ class Preparation:
     missing : {"neighbors", "gaussian", "mean", "drop"}, default "neighbors"
         What stands in for a missing value: the mean of the five rows of its site that are nearest in the other columns,
         what a Gaussian of all sites lets expect from the other columns of its row, or the mean of its column;
-        or rows with gaps take no part: they are left out before the run, and labeled by the means.
+        or rows with gaps take no part: they are left out before the run, and labeled by what they have.
     """
 
     standardize: bool = True

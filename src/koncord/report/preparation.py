@@ -24,7 +24,7 @@ def about_preparation(model: GlobalModel) -> list[str]:
     said = [
         about_logs(found.logged),
         about_fence(found.fenced),
-        *about_gaps(found.gaps),
+        *about_gaps(found.gaps, found.categories),
         about_categories(found.categories),
         *map(about_unit, found.units),
         about_calibration(model),
@@ -98,11 +98,16 @@ def about_fence(fenced: Mapping[str, int]) -> str | None:
     return f"Values far beyond all others were moved to a fence, at least so many of: {named} (--no-fence leaves them)."
 
 
-def about_gaps(gaps: Gaps) -> list[str]:
+def about_gaps(gaps: Gaps, categories: Collection[str]) -> list[str]:
     sentences = []
     if gaps.missing and gaps.how is not None:
-        named = joined([f"{name} (about {n:,})" for name, n in gaps.missing.items()])
-        sentences.append(f"Missing values of {named} were {FILLED[gaps.how]} (--missing).")
+        words = {name: f"{name} (about {n:,})" for name, n in gaps.missing.items()}
+        numbers = [each for name, each in words.items() if name not in categories]
+        levels = [each for name, each in words.items() if name in categories]
+        if numbers:
+            sentences.append(f"Missing values of {joined(numbers)} were {FILLED[gaps.how]} (--missing).")
+        if levels:
+            sentences.append(f"Where a level is missing, it counts as the mean of all rows: {joined(levels)}.")
     if gaps.unused:
         named = "; ".join(f"{name} ({', '.join(sites)})" for name, sites in gaps.unused.items())
         sentences.append(f"Not used, as more than half of the values are missing: {named}.")

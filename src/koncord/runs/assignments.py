@@ -140,8 +140,8 @@ def distances_in(model: GlobalModel, Z: FloatArray) -> tuple[FloatArray, FloatAr
     if model.gaussians is None:
         distances = model.distances_of(Z)
         return distances, distances.copy()
-    squared = model.gaussians.squared_distances(Z)
-    return np.sqrt(squared), -model.gaussians.log_joint_at(squared)
+    squared, joint = model.gaussians.judged(Z)
+    return np.sqrt(squared), -joint
 
 
 def as_csv(found: Assignments) -> str:

@@ -95,6 +95,8 @@ class Site:
         self.columns = columns
         self.levels = dict(levels or {})
         self.uses = columns if uses is None else tuple(uses)
+        if not set(self.uses) - set(self.levels):
+            raise ValueError(f"The table of site {name!r} has no column of numbers; a run needs one beside categories.")
         self.table = X
         self.partition = partition
         if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
