@@ -46,11 +46,6 @@ class Program:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
-    def started(self, word: str) -> tuple[int, str] | None:
-        """The number and the start time of a process that it started and whose command line has this word (Linux)."""
-        found = [pid for pid in children(self.process.pid) if word in command_line(pid)]
-        return (found[0], start_time(found[0])) if found else None
-
     def stop(self) -> None:
         """End it and everything it started: asked first, then made to."""
         if not self.has_ended:

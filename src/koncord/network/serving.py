@@ -19,13 +19,12 @@ from urllib.request import getproxies, proxy_bypass
 from koncord.errors import KoncordError
 from koncord.network.certificates import announced, write_authority
 from koncord.network.flower import control
-from koncord.network.flower.programs import environment, superlink_command, write_connection
+from koncord.network.flower.programs import environment, superlink_command
 from koncord.network.places import Coordinator
-from koncord.network.processes import Program, say, start_time, wait_until
+from koncord.network.processes import Program, say, wait_until
 from koncord.network.proxy import ANNOUNCED_AT, nginx, write_config
 
 NGINX = "nginx"
-STARTS_RUNS = "flower-superexec"  # a process that Flower's SuperLink starts
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
 LARGEST_ANNOUNCEMENT = 1 << 14  # bytes
@@ -49,19 +48,10 @@ class Serving:
     def watch(self) -> None:
         """Wait until one of them ends, which is an error; meanwhile take a renewed certificate into use."""
         shown = self._certificate()
-        flower = self.programs[0]
-        starter, began = None, time.monotonic()
         while True:
             for program in self.programs:
                 if program.has_ended:
                     raise KoncordError(f"{program.name} has ended: {program.last_lines()} (see {program.log}).")
-            # Flower does not notice that what starts its runs has ended: it would take runs, and begin none.
-            if starter is None:
-                starter = flower.started(STARTS_RUNS)
-                if starter is None and time.monotonic() - began > READY_WITHIN and sys.platform == "linux":
-                    raise KoncordError(f"Flower's {STARTS_RUNS} did not start (see {flower.log}).")
-            elif start_time(starter[0]) != starter[1]:
-                raise KoncordError(f"Flower's {STARTS_RUNS} has ended, without which no run begins (see {flower.log}).")
             if self._certificate() != shown:
                 shown = self._certificate()
                 for program in self.programs:
@@ -91,7 +81,6 @@ def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator
         place.internal.mkdir(mode=0o700, exist_ok=True)
         write_authority(place.internal, [])
     authority = place.internal_authority
-    write_connection(place.flower_home, host=place.flower_host, port=place.internal_port, authority=authority)
     variables = environment(place.flower_home)
     programs: list[Program] = []
     try:
