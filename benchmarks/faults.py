@@ -35,7 +35,7 @@ from network.federation import ROWS, SITES, USUAL, Command, Federation, descenda
 
 # What is killed: a command, or a process that one started, by a word of its command line.
 AT_SITES = ("koncord join", "the copy that answers", "all of a site")
-AT_COORDINATOR = ("koncord run", "koncord serve", "flower-superlink", "flower-superexec", "flwr-serverapp", "nginx")
+AT_COORDINATOR = ("koncord run", "koncord serve", "flower-superlink", "nginx")
 MOST_RESUMES = 6
 RUN_WITHIN = 900.0  # seconds: a run that takes longer hangs
 IS_THERE_EVERY = 0.005

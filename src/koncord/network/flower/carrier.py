@@ -206,7 +206,7 @@ class Carrier:
             ),
             PushAppMessagesResponse,
         )
-        # One site may have read and forgotten its message before the next one has its own: what they share is one object.
+        # A site may have read its message, and Flower forgotten it, before the next site has its own: heads first.
         heads = {each.tree.object_id: each.objects[each.tree.object_id] for each in ready}
         objects = {**heads, **{number: content for each in ready for number, content in each.objects.items()}}
         wanted = set(pushed.objects_to_push)

@@ -37,6 +37,7 @@ class Roll:
         self.names: dict[int, str] = {}
         self.asked: dict[str, int] = {}  # nodes by the message that asks them
         self.answered: set[str] = set()  # sites that answered when they were last asked
+        self.n_renewed = 0
 
     def connected(self, nodes: Mapping[str, int | None]) -> dict[str, int]:
         """The node of every site that is connected now; None in `nodes` stands for one that says its name."""
@@ -50,6 +51,7 @@ class Roll:
         """Go on with another run of Flower: what was asked by way of the old one is not answered any more."""
         self.carrier.renew()
         self.asked = {}
+        self.n_renewed += 1
 
     def _connected(self, nodes: Mapping[str, int | None]) -> dict[str, int]:
         online = self.carrier.connected()
@@ -122,7 +124,7 @@ class Exchange:
     """
 
     def __init__(self, roll: Roll, asked: Asked) -> None:
-        self.roll, self.asked = roll, asked
+        self.roll, self.asked, self.n_renewed = roll, asked, roll.n_renewed
         self.waiting: dict[str, str] = {}  # site of every message that was not answered yet
         self.last: dict[str, tuple[float, float]] = {}  # when each site was last asked, and seconds to the next time
         self.away: dict[str, tuple[float, str]] = {}  # since when, and how a report says it
@@ -136,7 +138,7 @@ class Exchange:
         self.away |= {site: (began, "not connected") for site in self.asked.nodes if site not in self.last}
         expected = {*self.last, *self.roll.answered}
         while time.monotonic() < end:
-            self.take_answers(end)
+            self.take_answers()
             if not self.waiting and not self.is_waited_for(expected):
                 break
             time.sleep(min(max((time.monotonic() - began) / LOOKS_IN_ALL, LOOKS[0]), LOOKS[1]))
@@ -165,7 +167,8 @@ class Exchange:
         try:
             numbers = self.roll.carrier.push(sent)
         except CarrierLost:
-            self.renew()
+            self.roll.renew()
+            self.forget_old()
             numbers = self.roll.carrier.push(sent)
         for site, number in zip(nodes, numbers, strict=True):
             pause = 2 * self.last[site][1] if site in self.last else ASK_AGAIN
@@ -182,22 +185,20 @@ class Exchange:
         if not silent and not self.away:
             return
         back = self.roll.connected({site: self.asked.nodes[site] for site in {*silent, *self.away}})
+        self.forget_old()
         for site in back:
             self.away.pop(site, None)
         self.ask(back, end)
 
-    def take_answers(self, end: float) -> None:
+    def take_answers(self) -> None:
         """Take what has come; the rest is still waited for."""
         if not self.waiting:
             return
         try:
             answers = self.roll.carrier.pull(self.waiting)
         except CarrierLost:
-            sites = list(dict.fromkeys(self.waiting.values()))
-            self.renew()
-            self.ask(self.roll.connected({site: self.asked.nodes[site] for site in sites}), end)
-            gone = set(sites) - set(self.waiting.values()) - set(self.away)
-            self.away |= {site: (time.monotonic(), LOST) for site in gone}
+            self.roll.renew()
+            self.forget_old()
             return
         for answer in answers:
             site = self.waiting.get(answer.question)
@@ -205,10 +206,12 @@ class Exchange:
                 self.waiting = {number: each for number, each in self.waiting.items() if each != site}
                 self.take(site, answer)
 
-    def renew(self) -> None:
-        """Go on after Flower has given up its run: nobody answers what was asked before."""
-        self.roll.renew()
-        self.waiting = {}
+    def forget_old(self) -> None:
+        """After Flower has given up its run nobody answers what was asked before: those sites are asked again."""
+        if self.n_renewed != self.roll.n_renewed:
+            self.n_renewed = self.roll.n_renewed
+            self.away |= {site: (time.monotonic(), LOST) for site in self.waiting.values()}
+            self.waiting = {}
 
     def take(self, site: str, answer: Answer) -> None:
         came = self.came

@@ -24,7 +24,7 @@ FAILED = 2  # Flower's code of a message that was not answered because the progr
 class Outgoing:
     """A message without its content, and the objects of all of it by number, the message itself first.
 
-    Whoever receives it has read it when its last record is there: then Flower forgets all of it, and takes no more of it.
+    Who receives it has read it when its last record is there: then Flower forgets it, and takes no more of it.
     """
 
     message: Message
