@@ -10,6 +10,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from koncord._files import disk_problem
+from koncord._words import counted
 from koncord.aggregate.base import Aggregator
 from koncord.aggregate.private import check_private_form
 from koncord.errors import ColumnsDiffer, KoncordError
@@ -100,6 +101,9 @@ def drive(
     sums = None if budget is None else stated_by(place, begun.sites, budget)
     stated = statement_text(aggregator, estimator, request, sums)
     state = first_state(begun, request, stated, aggregator)
+    if budget is not None:
+        stated_budget = {"epsilon": budget.epsilon, "delta": budget.delta}
+        state = replace(state, budgets=dict.fromkeys(begun.sites, stated_budget))
     write_state(place.folder, state)
     of_study = "" if request.study is None else f" of the study {request.study}"
     say(f"run {begun.run}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
@@ -285,7 +289,7 @@ def wait_for_sites(roll: Roll, nodes: Mapping[str, int | None], policy: ServerPo
                 say("the run begins without those that are away; they take part when they come")
                 return
             raise KoncordError(
-                f"{len(nodes) - len(away)} sites connected within {policy.wait:g} s; --min-sites asks for "
+                f"{counted(len(nodes) - len(away), 'site')} connected within {policy.wait:g} s; --min-sites asks for "
                 f"{policy.min_sites} (away: {names_or_nobody(away)})."
             )
         sleep(LOOK_EVERY)
