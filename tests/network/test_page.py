@@ -13,6 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from koncord.errors import KoncordError
+from koncord.network import serving
 from koncord.network.certificates import site_key
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.processes import Program, wait_until
@@ -189,3 +191,30 @@ def test_a_real_browser_shows_it_on_a_phone_and_runs_nothing_of_what_others_wrot
     shot = tmp_path / "phone.png"
     browse(f"--screenshot={shot}", f"{served[0]}/?token={served[1]}")
     assert shot.stat().st_size > 5000
+
+
+def test_a_page_that_ends_is_started_again_and_what_ends_else_ends_the_coordinator(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(serving, "PAGE_AGAIN", 0.05)
+    monkeypatch.setattr(serving, "WATCH_EVERY", 0.05)
+    place = Coordinator(
+        folder=tmp_path, hosts=("localhost",), listen="127.0.0.1", port=1, internal_port=2, is_insecure=True
+    )
+    begun = tmp_path / "begun"
+    page = "import sys, time; open(sys.argv[1], 'a').write('x'); time.sleep(60 * (len(open(sys.argv[1]).read()) > 1))"
+    flower = (
+        "import os, sys, time\n"
+        "while not os.path.exists(sys.argv[1]) or len(open(sys.argv[1]).read()) < 2: time.sleep(.05)"
+    )
+    programs = [
+        Program(name, [sys.executable, "-c", code, str(begun)], log=tmp_path / f"{name}.log", environment=os.environ)
+        for name, code in (("Flower", flower), (serving.PAGE_PROGRAM, page))
+    ]
+    try:
+        with pytest.raises(KoncordError, match="Flower has ended"):
+            serving.Serving(programs, place).watch()
+        assert begun.read_text() == "xx"
+        assert not programs[1].has_ended, "the second one"
+    finally:
+        for program in programs:
+            program.stop()
+    assert "the page has ended" in capsys.readouterr().err

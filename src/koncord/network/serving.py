@@ -24,7 +24,8 @@ from koncord.network.places import Coordinator
 from koncord.network.processes import Program, say, wait_until
 from koncord.network.proxy import ANNOUNCED_AT, nginx, write_config
 
-NGINX = "nginx"
+NGINX, PAGE_PROGRAM = "nginx", "page"
+PAGE_AGAIN = 2.0  # seconds until a page that has ended is started again
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
 LARGEST_ANNOUNCEMENT = 1 << 14  # bytes
@@ -42,16 +43,21 @@ CLOCK = (
 class Serving:
     """The running programs of a coordinator."""
 
-    programs: tuple[Program, ...]
+    programs: list[Program]
     place: Coordinator
 
     def watch(self) -> None:
-        """Wait until one of them ends, which is an error; meanwhile take a renewed certificate into use."""
+        """Wait until one of them but the page ends, which is an error; take a renewed certificate into use."""
         shown = self._certificate()
         while True:
-            for program in self.programs:
-                if program.has_ended:
+            for at, program in enumerate(self.programs):
+                if not program.has_ended:
+                    continue
+                if program.name != PAGE_PROGRAM:
                     raise KoncordError(f"{program.name} has ended: {program.last_lines()} (see {program.log}).")
+                say(f"the page has ended (see {program.log}); runs go on without it")
+                time.sleep(PAGE_AGAIN)
+                self.programs[at] = program.again()
             if self._certificate() != shown:
                 shown = self._certificate()
                 for program in self.programs:
@@ -97,9 +103,9 @@ def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator
             wait_for(programs[-1], place.port, place.authority, own)
         if page is not None:
             command = [sys.executable, "-m", "koncord.network.page", str(place.folder), page[0], str(page[1])]
-            programs.append(Program("page", command, log=place.logs / "page.log", environment=variables))
+            programs.append(Program(PAGE_PROGRAM, command, log=place.logs / "page.log", environment=variables))
             wait_for(programs[-1], page[1], None, page[0])
-        yield Serving(tuple(programs), place)
+        yield Serving(programs, place)
     finally:
         for program in reversed(programs):
             program.stop()
