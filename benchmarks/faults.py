@@ -47,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=AT_SITES + AT_COORDINATOR, help="kill this and nothing else")
     parser.add_argument("--out", type=Path, default=Path("faults.jsonl"), help="one JSON line a trial, appended")
     parser.add_argument(
         "--show", type=Path, metavar="FILE", help="print the table of stored lines, and do nothing else"
@@ -66,7 +67,7 @@ def main() -> None:
             print(f"ready; an undisturbed run takes {length:.0f} s", flush=True)
             number = 0
             for n_tried in range(1, MOST_TRIED * args.trials + 1):
-                row = trial(federation, n_tried, rng, length)
+                row = trial(federation, n_tried, rng, length, args.only)
                 if row is None:
                     length *= SHORTER
                     continue
@@ -86,9 +87,12 @@ def note(out: Path, row: dict[str, object]) -> None:
     print(json.dumps(row), flush=True)
 
 
-def trial(federation: Federation, number: int, rng: random.Random, length: float) -> dict[str, object] | None:
+def trial(
+    federation: Federation, number: int, rng: random.Random, length: float, only: str | None
+) -> dict[str, object] | None:
     """What became of one run; None if it was over before anything was killed."""
     what, site, moment = rng.choice(AT_SITES + AT_COORDINATOR), rng.choice(SITES), rng.uniform(0, length)
+    what = only or what
     out = f"trial-{number}"
     began = time.monotonic()
     run = federation.run("--out", out, "--min-sites", "2", "--round-timeout", "60", *USUAL)
@@ -119,6 +123,7 @@ def trial(federation: Federation, number: int, rng: random.Random, length: float
         "without_labels": without_labels(federation, out) if is_over else None,
         "orphans": orphans(federation),
         "seconds": round(time.monotonic() - began, 1),
+        "load": round(os.getloadavg()[0], 1),
     }
 
 
