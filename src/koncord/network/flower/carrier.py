@@ -167,7 +167,7 @@ class Carrier:
             with suppress(httpx.HTTPError, ValueError):
                 output = PushTaskOutputRequest(sub_status=COMPLETED if kind is None else GIVEN_UP)
                 self._calls.call(f"{RUNTIME}/push-task-output", output, PushTaskOutputResponse)
-            self._beats.join()
+            self._beats.join(BEAT_EVERY)
         finally:
             self._calls.client.close()
 
