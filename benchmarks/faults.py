@@ -22,6 +22,7 @@ import random
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -221,8 +222,9 @@ def of_folder(folder: str) -> list[tuple[int, str]]:
 
 def start_again(federation: Federation) -> None:
     """What systemd does with a service that has ended."""
-    if federation.server.process.poll() is not None:
-        federation.serve()
+    while federation.server.process.poll() is not None:
+        with suppress(AssertionError):  # it did not start in time, and systemd would try again
+            federation.serve()
     for site in SITES:
         if federation.joined[site].process.poll() is not None:
             federation.join(site)

@@ -133,8 +133,12 @@ def check_free(port: int, host: str) -> None:
 def wait_for(program: Program, port: int, authority: Path | None, host: str) -> None:
     """Wait until the program answers on its port, with TLS where there is an authority."""
     wait_until(lambda: program.has_ended or is_ready(port, authority, host), READY_WITHIN)
-    if program.has_ended or not is_ready(port, authority, host):
+    if program.has_ended:
         raise KoncordError(f"{program.name} did not start: {program.last_lines()} (see {program.log}).")
+    if not is_ready(port, authority, host):
+        raise KoncordError(
+            f"{program.name} does not answer after {READY_WITHIN:g} s (see {program.log}); is this machine busy?"
+        )
 
 
 def is_running(place: Coordinator) -> bool:
