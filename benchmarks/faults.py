@@ -20,6 +20,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -73,13 +74,19 @@ def main() -> None:
                     length *= SHORTER
                     continue
                 number += 1
-                note(args.out, {"seed": args.seed, "trial": number, **row})
+                note(args.out, {"seed": args.seed, "trial": number, "tree": tree(), **row})
                 if number == args.trials:
                     break
             verdict = checked_at_the_end(federation)
         finally:
             federation.stop()
         note(args.out, {"seed": args.seed, "trials": args.trials, **verdict, "orphans": left_over(name)})
+
+
+def tree() -> str:
+    """The commit that is tried."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def note(out: Path, row: dict[str, object]) -> None:
@@ -264,9 +271,11 @@ def show(rows: list[dict[str, Any]]) -> str:
         "model as undisturbed, to the bit | else: who was missing is named |",
         "|---|---|---|---|---|---|---|",
     ]
-    kinds = sorted({row["killed"] for row in trials}, key=(AT_SITES + AT_COORDINATOR).index)
-    lines += [line_of(what, [row for row in trials if row["killed"] == what]) for what in kinds]
-    return "\n".join([*lines, line_of("all", trials)])
+    now = [row for row in trials if "tree" in row]  # since koncord run claims a run of Flower itself
+    kinds = sorted({row["killed"] for row in now}, key=(AT_SITES + AT_COORDINATOR).index)
+    lines += [line_of(what, [row for row in now if row["killed"] == what]) for what in kinds]
+    before = [row for row in trials if "tree" not in row]
+    return "\n".join([*lines, line_of("all", now), line_of("all, when Flower still started a program a run", before)])
 
 
 def line_of(what: str, rows: list[dict[str, Any]]) -> str:
