@@ -20,8 +20,10 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,7 +37,7 @@ from network.federation import ROWS, SITES, USUAL, Command, Federation, descenda
 
 # What is killed: a command, or a process that one started, by a word of its command line.
 AT_SITES = ("koncord join", "the copy that answers", "all of a site")
-AT_COORDINATOR = ("koncord run", "koncord serve", "flower-superlink", "flower-superexec", "flwr-serverapp", "nginx")
+AT_COORDINATOR = ("koncord run", "koncord serve", "flower-superlink", "nginx")
 MOST_RESUMES = 6
 RUN_WITHIN = 900.0  # seconds: a run that takes longer hangs
 IS_THERE_EVERY = 0.005
@@ -47,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=AT_SITES + AT_COORDINATOR, help="kill this and nothing else")
     parser.add_argument("--out", type=Path, default=Path("faults.jsonl"), help="one JSON line a trial, appended")
     parser.add_argument(
         "--show", type=Path, metavar="FILE", help="print the table of stored lines, and do nothing else"
@@ -66,12 +69,12 @@ def main() -> None:
             print(f"ready; an undisturbed run takes {length:.0f} s", flush=True)
             number = 0
             for n_tried in range(1, MOST_TRIED * args.trials + 1):
-                row = trial(federation, n_tried, rng, length)
+                row = trial(federation, n_tried, rng, length, args.only)
                 if row is None:
                     length *= SHORTER
                     continue
                 number += 1
-                note(args.out, {"seed": args.seed, "trial": number, **row})
+                note(args.out, {"seed": args.seed, "trial": number, "tree": tree(), **row})
                 if number == args.trials:
                     break
             verdict = checked_at_the_end(federation)
@@ -80,15 +83,24 @@ def main() -> None:
         note(args.out, {"seed": args.seed, "trials": args.trials, **verdict, "orphans": left_over(name)})
 
 
+def tree() -> str:
+    """The commit that is tried."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def note(out: Path, row: dict[str, object]) -> None:
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
     print(json.dumps(row), flush=True)
 
 
-def trial(federation: Federation, number: int, rng: random.Random, length: float) -> dict[str, object] | None:
+def trial(
+    federation: Federation, number: int, rng: random.Random, length: float, only: str | None
+) -> dict[str, object] | None:
     """What became of one run; None if it was over before anything was killed."""
     what, site, moment = rng.choice(AT_SITES + AT_COORDINATOR), rng.choice(SITES), rng.uniform(0, length)
+    what = only or what
     out = f"trial-{number}"
     began = time.monotonic()
     run = federation.run("--out", out, "--min-sites", "2", "--round-timeout", "60", *USUAL)
@@ -119,6 +131,7 @@ def trial(federation: Federation, number: int, rng: random.Random, length: float
         "without_labels": without_labels(federation, out) if is_over else None,
         "orphans": orphans(federation),
         "seconds": round(time.monotonic() - began, 1),
+        "load": round(os.getloadavg()[0], 1),
     }
 
 
@@ -216,8 +229,9 @@ def of_folder(folder: str) -> list[tuple[int, str]]:
 
 def start_again(federation: Federation) -> None:
     """What systemd does with a service that has ended."""
-    if federation.server.process.poll() is not None:
-        federation.serve()
+    while federation.server.process.poll() is not None:
+        with suppress(AssertionError):  # it did not start in time, and systemd would try again
+            federation.serve()
     for site in SITES:
         if federation.joined[site].process.poll() is not None:
             federation.join(site)
@@ -257,9 +271,11 @@ def show(rows: list[dict[str, Any]]) -> str:
         "model as undisturbed, to the bit | else: who was missing is named |",
         "|---|---|---|---|---|---|---|",
     ]
-    kinds = sorted({row["killed"] for row in trials}, key=(AT_SITES + AT_COORDINATOR).index)
-    lines += [line_of(what, [row for row in trials if row["killed"] == what]) for what in kinds]
-    return "\n".join([*lines, line_of("all", trials)])
+    now = [row for row in trials if "tree" in row]  # since koncord run claims a run of Flower itself
+    kinds = sorted({row["killed"] for row in now}, key=(AT_SITES + AT_COORDINATOR).index)
+    lines += [line_of(what, [row for row in now if row["killed"] == what]) for what in kinds]
+    before = [row for row in trials if "tree" not in row]
+    return "\n".join([*lines, line_of("all", now), line_of("all, when Flower still started a program a run", before)])
 
 
 def line_of(what: str, rows: list[dict[str, Any]]) -> str:

@@ -111,8 +111,8 @@ class TooFewSites(KoncordError):
     def __init__(self, exchange: int, answered: int, wanted: int, missing: Mapping[str, str]) -> None:
         why = "; ".join(f"{site}: {reason}" for site, reason in missing.items())
         super().__init__(
-            f"{answered} sites answered exchange {exchange}; the run needs at least {wanted} and stops here "
-            f"({why or 'no site was asked'})."
+            f"{answered} {'site' if answered == 1 else 'sites'} answered exchange {exchange}; the run needs at least "
+            f"{wanted} and stops here ({why or 'no site was asked'})."
         )
 
 

@@ -262,6 +262,15 @@ class Federation:
             raise problems[0]
 
 
+def write_connection(home, *, port, authority):
+    """Tell Flower's own command line where a coordinator of this machine is."""
+    lines = (
+        '[superlink]\ndefault = "koncord"\n\n[superlink.koncord]\n'
+        f'address = "127.0.0.1:{port}"\nroot-certificates = {json.dumps(str(authority))}\n'
+    )
+    (home / "config.toml").write_text(lines)
+
+
 def descendants(pid: int) -> dict[int, str]:
     """Children, grandchildren, ... of a process that live now, each with its start time, which tells a number anew."""
     children: dict[int, list[int]] = {}

@@ -1,21 +1,23 @@
 """Killing things in the middle of a run: it goes on, or is resumed and ends with the same model."""
 
+import hashlib
 import json
-import os
 import re
 import signal
 import subprocess
+import time
 from contextlib import suppress
 
 import numpy as np
 import pytest
-from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, StartRunRequest, StartRunResponse
+from flwr.proto.fab_pb2 import Fab
 
 from koncord.network.flower import control
+from koncord.network.flower.carrier import bundled
 from koncord.network.places import Coordinator
-from koncord.network.processes import command_line
-from network.federation import SITES, Federation, assert_same_model, descendants
-from network.pace import waits
+from network.federation import SITES, Federation, assert_same_model
+from network.pace import PACE, waits
 
 pytestmark = pytest.mark.network
 
@@ -89,7 +91,7 @@ def test_too_few_sites_stop_the_run_with_a_sentence_and_it_goes_on_when_they_are
 
 def test_a_site_that_is_killed_and_back_in_time_is_missing_from_no_exchange(federation, expected):
     run = federation.run("--out", "back", "--min-sites", "2", *METHOD).wait_for("exchange 3: ")
-    with run.held():  # its relay goes on asking
+    with run.held():
         federation.joined["north"].kill()
         federation.join("north").wait_joined()
     assert run.end(300) == 0, run.text
@@ -97,34 +99,40 @@ def test_a_site_that_is_killed_and_back_in_time_is_missing_from_no_exchange(fede
     assert_same_model(federation.model("back"), expected)
 
 
-def test_without_what_starts_flowers_runs_the_coordinator_ends_and_a_run_that_waits_for_it_too(federation, expected):
-    """Killed alone, Flower takes no notice of it: it would take runs for ever and begin none."""
-    run = federation.run("--out", "unbegun", "--min-sites", "3", *METHOD).wait_for("identifier ")
-    (starter,) = [pid for pid in descendants(federation.server.process.pid) if "flower-superexec" in command_line(pid)]
-    os.kill(starter, signal.SIGKILL)
-    assert federation.server.end() == 1
-    assert "Flower's flower-superexec has ended" in federation.server.text
-    assert run.end(90) == 1, "it does not wait for ever"
-    assert "Go on with: koncord run --out unbegun --resume" in run.text
-    federation.serve()
-    run = federation.run("--out", "unbegun", "--resume", "--min-sites", "3")
-    assert run.end(200) == 0, run.text
-    assert_same_model(federation.model("unbegun"), expected)
-
-
-def test_a_run_that_is_stopped_before_flower_began_it_is_given_up(federation):
-    """Or Flower would begin it, for nobody, and on a slow machine again and again."""
+def test_a_run_that_flower_gave_up_because_it_slept_goes_on(federation, expected):
+    """Flower gives up a run that it has not heard of for a minute, as of a laptop that sleeps."""
     place = Coordinator.load(federation.folder / "coordinator")
-    (starter,) = [pid for pid in descendants(federation.server.process.pid) if "flower-superexec" in command_line(pid)]
+    patience = ("--round-timeout", "3000")  # the clock goes on while a process is stopped
+    run = federation.run("--out", "slept", "--min-sites", "3", *patience, *METHOD).wait_for("exchange 2: ")
     n_before = len(states(place))
-    os.kill(starter, signal.SIGSTOP)
-    try:
-        run = federation.run("--out", "given-up", "--min-sites", "3", *METHOD)
-        run.wait_until(lambda: len(states(place)) > n_before, "was begun", 60)
-        assert run.stop(signal.SIGINT) == 130
-        assert states(place)[-1] == "finished"
-    finally:
-        os.kill(starter, signal.SIGCONT)
+    with run.held():
+        end = time.monotonic() + PACE.limit(120)
+        while states(place)[-1] != "finished" and time.monotonic() < end:
+            time.sleep(1)
+    assert run.end(200) == 0, run.text
+    assert len(states(place)) == n_before + 1, "another run of Flower carried it on"
+    assert federation.model("slept").info["missing"] == []
+    assert_same_model(federation.model("slept"), expected)
+
+
+def test_what_flower_keeps_of_a_run_that_was_killed_before_it_began_is_used_by_the_next(federation, expected):
+    place = Coordinator.load(federation.folder / "coordinator")
+    program = bundled()
+    with control.control(place, "begin a run") as calls:
+        begin = StartRunRequest(fab=Fab(hash_str=hashlib.sha256(program).hexdigest(), content=program))
+        begun = calls.call("/v1/control/start-run", begin, StartRunResponse).run_id
+    run = federation.run("--out", "claimed", "--min-sites", "3", *METHOD)
+    assert run.end(200) == 0, run.text
+    assert f"Flower run {begun} carries run " in run.text
+    assert states(place)[-1] == "finished"
+    assert_same_model(federation.model("claimed"), expected)
+
+
+def test_two_runs_at_once_end_alike(federation, expected):
+    runs = [federation.run("--out", f"twin-{at}", "--min-sites", "3", *METHOD) for at in range(2)]
+    assert [run.end(300) for run in runs] == [0, 0], runs[0].text + runs[1].text
+    for at in range(2):
+        assert_same_model(federation.model(f"twin-{at}"), expected)
 
 
 def states(place):

@@ -1,6 +1,7 @@
 """A site's key is made at the site and stays there; what leaves can be checked by whoever has its public half."""
 
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -28,6 +29,7 @@ from koncord.network.certificates import (
 )
 from koncord.network.places import Coordinator, Invitation, RegisteredSite, Request
 from koncord.network.sitefolder import trust
+from network.ports import free_port
 
 
 @pytest.fixture
@@ -179,3 +181,22 @@ def test_the_steps_of_renewal_come_in_order(tmp_path, capsys):
     assert main([*renew]) == 0
     (authority,) = certificates_in(place.folder / "ca.crt")
     certificates_in(place.folder / "server.crt")[0].verify_directly_issued_by(authority)
+
+
+def test_letting_the_new_authority_sign_names_the_sites_that_cannot_have_learned_of_it(tmp_path, capsys):
+    place = Coordinator(folder=tmp_path / "c", hosts=("localhost",), listen="*", port=free_port(), internal_port=1)
+    place.create()
+    for name in ("away", "gone", "here", "never"):
+        place.write_site(RegisteredSite(name=name, node=1, revoked="2026-11-16" if name == "gone" else None))
+    place.note_seen({"away": "0.1"})
+    assert main(["renew", "--folder", str(place.folder), "--authority"]) == 0
+    announced = place.folder / "authority.json"
+    os.utime(announced, (announced.stat().st_mtime - 7200,) * 2)
+    seen = place.folder / "seen" / "away.json"
+    kept = json.loads(seen.read_text())
+    time_of = next(name for name, value in kept.items() if "T" in str(value))
+    seen.write_text(json.dumps(kept | {time_of: "2026-01-01T00:00:00+00:00"}))
+    place.note_seen({"here": "0.1"})
+    capsys.readouterr()
+    assert main(["renew", "--folder", str(place.folder), "--switch", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["need_invitation"] == ["away", "never"]

@@ -10,17 +10,22 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from koncord.errors import KoncordError
+from koncord.network import serving
 from koncord.network.certificates import site_key
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.processes import Program, wait_until
 from koncord.network.runstate import FINISHED, RUNNING, WAITING, RunState, driven_by_this, read_states, write_state
 from koncord.network.serving import answers
+from koncord.protocol.setup import Moments, Prepared
 from network.ports import free_port
 
 pytest.importorskip("fastapi")
 from koncord.network.page import label, token_of
+from koncord.network.watch import budgets_in
 
 CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title='stolen'</script>"
@@ -58,12 +63,22 @@ def place(tmp_path_factory):
     out = folder / "out"
     out.mkdir()
     (out / "report.html").write_text("<p>the report of the run</p>")
+    (out / "receipts.jsonl").write_text('{"site": "<b>south"}\n')
     write_state(
         made.folder,
-        state("run-1", state=FINISHED, out=str(out), clusters=3, exchanges=(EXCHANGE,), missing=(ABSENCE,)),
+        state(
+            "run-1",
+            state=FINISHED,
+            out=str(out),
+            clusters=3,
+            exchanges=(EXCHANGE,),
+            missing=(ABSENCE,),
+            budgets={"north": {"epsilon": 2.0, "delta": 1e-6}},
+        ),
     )
     going = {"state": WAITING, "awaited": ("north",), "owners": {"north": "its owner has not agreed to the run yet"}}
-    write_state(made.folder, driven_by_this(state("run-2", **going)))
+    spends = {"north": {"epsilon": 0.5, "delta": 1e-6}}
+    write_state(made.folder, driven_by_this(state("run-2", budgets=spends, **going)))
     write_state(made.folder, replace(state("run-3", state=RUNNING), pid=2**22 + 1, pid_started="1"))
     return made
 
@@ -97,7 +112,7 @@ def test_a_run_that_nobody_drives_any_more_is_stopped(place):
     assert "go on with --resume" in states["run-3"].problem
 
 
-@pytest.mark.parametrize("path", ["/", "/runs/run-1", "/runs/run-1/report", "/metrics", "/runs/x", "/?token=wrong"])
+@pytest.mark.parametrize("path", ["/", "/runs/run-1", "/runs/run-1/receipts", "/metrics", "/runs/x", "/?token=wrong"])
 def test_without_the_token_nothing_is_shown(served, path):
     for token in (None, "", "wrong", served[1][:-1]):
         code, body, _ = get(served, path, token)
@@ -118,6 +133,26 @@ def test_with_it_sites_runs_and_their_exchanges_are(served):
     assert get(served, "/runs/run-1/report", served[1])[1] == "<p>the report of the run</p>"
     assert get(served, "/runs/run-2/report", served[1])[0] == 404
     assert get(served, "/runs/..%2f..%2fetc%2fpasswd", served[1])[0] == 404
+
+
+def test_the_budget_that_runs_spend_and_the_ledger_of_a_run_are_shown(served):
+    body = get(served, "/", served[1])[1]
+    assert "budget: epsilon 2.5 in 2 runs" in body
+    assert "budget: north epsilon 0.5, delta 1e-06" in body, "of the run that goes on"
+    body = get(served, "/runs/run-1", served[1])[1]
+    assert "<th>budget spent</th><td>north epsilon 2, delta 1e-06</td>" in body
+    assert '<a href="/runs/run-1/receipts">' in body
+    code, body, headers = get(served, "/runs/run-1/receipts", served[1])
+    assert (code, json.loads(body)) == (200, {"site": "<b>south"})
+    assert headers["Content-Type"].startswith("text/plain"), "a browser shows it as text"
+    assert get(served, "/runs/run-2/receipts", served[1])[0] == 404
+
+
+def test_the_budget_of_a_site_is_read_from_its_first_reply():
+    moments = {"columns": ("x",), "count": 20, "means": np.zeros(1), "scatters": np.ones(1)}
+    budget = {"epsilon": 2.0, "delta": 1e-6, "bound": 5.0, "center": 0.0}
+    replies = {"north": Moments(**moments, **budget), "south": Moments(**moments), "west": Prepared(local_k=2)}
+    assert budgets_in([replies, {}]) == {"north": {"epsilon": 2.0, "delta": 1e-6}}
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
@@ -156,3 +191,30 @@ def test_a_real_browser_shows_it_on_a_phone_and_runs_nothing_of_what_others_wrot
     shot = tmp_path / "phone.png"
     browse(f"--screenshot={shot}", f"{served[0]}/?token={served[1]}")
     assert shot.stat().st_size > 5000
+
+
+def test_a_page_that_ends_is_started_again_and_what_ends_else_ends_the_coordinator(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(serving, "PAGE_AGAIN", 0.05)
+    monkeypatch.setattr(serving, "WATCH_EVERY", 0.05)
+    place = Coordinator(
+        folder=tmp_path, hosts=("localhost",), listen="127.0.0.1", port=1, internal_port=2, is_insecure=True
+    )
+    begun = tmp_path / "begun"
+    page = "import sys, time; open(sys.argv[1], 'a').write('x'); time.sleep(60 * (len(open(sys.argv[1]).read()) > 1))"
+    flower = (
+        "import os, sys, time\n"
+        "while not os.path.exists(sys.argv[1]) or len(open(sys.argv[1]).read()) < 2: time.sleep(.05)"
+    )
+    programs = [
+        Program(name, [sys.executable, "-c", code, str(begun)], log=tmp_path / f"{name}.log", environment=os.environ)
+        for name, code in (("Flower", flower), (serving.PAGE_PROGRAM, page))
+    ]
+    try:
+        with pytest.raises(KoncordError, match="Flower has ended"):
+            serving.Serving(programs, place).watch()
+        assert begun.read_text() == "xx"
+        assert not programs[1].has_ended, "the second one"
+    finally:
+        for program in programs:
+            program.stop()
+    assert "the page has ended" in capsys.readouterr().err

@@ -2,7 +2,9 @@
 
 import ast
 from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, Metadata, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common import constant
+from flwr.common.config import get_fab_config
 from flwr.common.serde import message_to_proto, metadata_to_proto
 from flwr.supercore import constant as wire
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
@@ -23,10 +26,10 @@ from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 import koncord.network.flower as flower
 from koncord.errors import KoncordError
 from koncord.network.certificates import public_key, public_pem, site_key
-from koncord.network.flower import calls, control, objects, relay
-from koncord.network.flower.objects import number_of, record_in, reply_to
+from koncord.network.flower import calls, carrier, control, exchange, objects
+from koncord.network.flower.objects import number_of, question_to, record_in, reply_to
 
-PUBLISHED = ("flwr.app", "flwr.clientapp", "flwr.proto", "flwr.serverapp")
+PUBLISHED = ("flwr.app", "flwr.proto")
 ASKED = Metadata(
     run_id=7,
     message_id="a" * 64,
@@ -93,6 +96,34 @@ def same_as_flower(ours, theirs):
 
 @settings(max_examples=50, deadline=None)
 @given(RECORDS)
+def test_a_question_is_what_flower_makes_of_it_to_the_byte(record):
+    ours = question_to(9, run=7, task=11, kind="query.exchange", group="3", ttl=60.0, name="koncord", record=record)
+    metadata = Metadata(
+        run_id=7,
+        message_id="",
+        src_node_id=constant.SUPERLINK_NODE_ID,
+        dst_node_id=9,
+        reply_to_message_id="",
+        group_id="3",
+        created_at=ours.message.metadata.created_at,
+        ttl=60.0,
+        message_type="query.exchange",
+        src_task_id=11,
+    )
+    theirs = make_message(metadata, RecordDict({"koncord": ConfigRecord(dict(record))}))
+    same_as_flower(ours, theirs)
+
+
+def test_flower_takes_the_program_of_a_run_that_has_none_and_there_is_nothing_in_it_to_start():
+    program = carrier.bundled()
+    assert program == carrier.bundled()
+    assert get_fab_config(program)["project"]["name"] == "koncord-carrier"
+    with ZipFile(BytesIO(program)) as archive:
+        assert archive.namelist() == ["pyproject.toml"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(RECORDS)
 def test_a_question_is_read_as_flower_wrote_it(record):
     others = {"another": ConfigRecord({"a": 1})}
     contents, tree, _ = of_flower(RecordDict({**others, "koncord": ConfigRecord(dict(record))}))
@@ -151,7 +182,12 @@ def test_a_call_is_signed_as_flower_checks_it_and_no_two_alike():
 
 def test_what_koncord_writes_down_of_flower_is_what_this_version_has():
     assert objects.FAILED == constant.ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-    assert relay.NODE_UNAVAILABLE == constant.ErrorCode.NODE_UNAVAILABLE
+    assert exchange.NODE_UNAVAILABLE == constant.ErrorCode.NODE_UNAVAILABLE
+    assert objects.COORDINATOR_NODE == constant.SUPERLINK_NODE_ID
+    assert carrier.TASK == wire.TaskType.SERVER_APP
+    assert carrier.TOKEN_HEADER == wire.TASK_TOKEN_HEADER
+    assert {carrier.COMPLETED, carrier.GIVEN_UP} == {constant.SubStatus.COMPLETED, constant.SubStatus.STOPPED}
+    assert carrier.BEAT_EVERY < constant.HEARTBEAT_DEFAULT_INTERVAL
     assert control.HEARTBEAT_PATIENCE == constant.HEARTBEAT_PATIENCE
     with calls.Calls("localhost:1", authority=None, component="SuperNode") as connection:
         expected = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())

@@ -21,10 +21,11 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from koncord.network.certificates import site_key, write_authority
-from koncord.network.flower.programs import environment, program, write_connection
+from koncord.network.flower.programs import environment, program
 from koncord.network.places import Invitation
+from koncord.network.processes import die_with_parent
 from koncord.network.proxy import CARRIES, FLEET
-from network.federation import SITES, Command, assert_same_model, descendants, koncord
+from network.federation import SITES, Command, assert_same_model, descendants, koncord, write_connection
 from network.pace import PACE, waits
 
 pytestmark = pytest.mark.network
@@ -373,7 +374,10 @@ def test_a_program_sent_by_the_coordinator_is_not_run_at_a_site(federation, tmp_
         "    Path(context.run_config['out']).write_text(json.dumps(told))\n"
     )
     out = tmp_path / "out.json"
-    home = federation.folder / "coordinator" / "flower"
+    home = tmp_path / "flower"
+    home.mkdir()
+    authority = federation.folder / "coordinator" / "internal" / "ca.crt"
+    write_connection(home, port=federation.ports[1], authority=authority)
     subprocess.run(
         [program("flwr"), "run", str(app), "koncord", "--run-config", f'out="{out}"'],
         env=environment(home),
@@ -381,9 +385,22 @@ def test_a_program_sent_by_the_coordinator_is_not_run_at_a_site(federation, tmp_
         capture_output=True,
         timeout=120,
     )
-    end = time.monotonic() + PACE.limit(120)
-    while not out.exists() and time.monotonic() < end:
-        time.sleep(0.5)
+    # koncord serve starts no program of a run: one who wants that has to do it himself.
+    where = ("--runtime-api-address", f"127.0.0.1:{federation.ports[1]}", "--root-certificates", str(authority))
+    starter = subprocess.Popen(
+        [program("flower-superexec"), *where],
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        end = time.monotonic() + PACE.limit(120)
+        while not out.exists() and time.monotonic() < end:
+            time.sleep(0.5)
+    finally:
+        starter.terminate()
+        starter.wait()
     told = json.loads(out.read_text())
     assert len(told) == 3
     assert all("was asked for a method it does not know" in each for each in told), told

@@ -3,6 +3,8 @@
 import json
 import shutil
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -573,3 +575,39 @@ def test_a_rehearsal_tells_what_would_be_sent_to_the_byte():
     assert sorted(told.values()) == sorted(departed.n_bytes for departed in link.departures)
     centers = next(row for row in link.sent if row["field"] == "centers")
     assert (centers["message"], centers["shape"], centers["bytes"]) == ("LocalCenters", "2 x 3", 48)
+
+
+COPIES = """
+import json, os, signal, sys
+from pathlib import Path
+from koncord.network import joining
+
+def answer(state, record):
+    with (state / "tries").open("a") as file:
+        file.write("x")
+    n_tries = len((state / "tries").read_text())
+    if n_tries <= record["dies"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if record["fails"]:
+        raise SystemExit(3)
+    return {"replies": [b"answer"], "seconds": [0.0]}
+
+joining.record_of_answer = answer
+for at, (dies, fails) in enumerate([(0, False), (1, False), (2, False), (0, True)]):
+    state = Path(sys.argv[1]) / f"{at}"
+    state.mkdir()
+    record = joining.answered_by_copy(state, {"dies": dies, "fails": fails}, lambda: None)
+    print(json.dumps([len((state / "tries").read_text()), record.get("error", record.get("replies") == [b"answer"])]))
+"""
+
+
+def test_an_answer_whose_process_is_killed_is_made_once_more_and_one_that_fails_is_not(tmp_path):
+    words = [sys.executable, "-c", COPIES, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=True)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        [1, True],
+        [2, True],
+        [2, NO_ANSWER],
+        [1, NO_ANSWER],
+    ]
+    assert done.stderr.count("it is answered once more") == 2

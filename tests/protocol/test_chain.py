@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from koncord.cli import main
 from koncord.errors import MessageError
 from koncord.protocol import setup
-from koncord.protocol.chain import Receipt, receipt_for, verified
+from koncord.protocol.chain import Receipt, kept_problems, receipt_for, verified
 from koncord.protocol.ledger import Ledger, head_file, ledger_file, read_ledger
 from koncord.protocol.wire import pack
 
@@ -100,6 +101,39 @@ def test_lines_that_were_swapped_joined_doubled_or_put_in_are_found(whole, key, 
         [lines[0], b"{}\n", *lines[1:]],
     ):
         assert verified(put(tmp_path, b"".join(changed), whole[1]), key[1]).problems
+
+
+def test_what_is_said_of_a_missing_or_a_moved_line_is_that_and_nothing_else(whole, key, tmp_path):
+    lines = whole[0].splitlines(keepends=True)
+    told = verified(put(tmp_path, b"".join([*lines[:2], *lines[3:]]), whole[1]), key[1]).problems
+    assert told == ("line 3 is missing",)
+    told = verified(put(tmp_path, b"".join([lines[0], lines[2], lines[1], *lines[3:]]), whole[1]), key[1]).problems
+    assert told == (
+        "line 3 stands where line 2 should: lines were moved",
+        "line 2 stands where line 3 should: lines were moved",
+    )
+
+
+def test_a_receipt_that_is_missing_moved_changed_or_of_another_run_is_named(key, tmp_path):
+    path = write(ledger_file(tmp_path, "a"), key[0])
+
+    def receipt(exchange, run="r", site="a"):
+        return receipt_for(path, [b"reply"], key[0], site=site, run=run, exchange=exchange)
+
+    receipts = [receipt(number) for number in (1, 2, 2, 3)]  # the second was asked again after a kill
+    keys, came = {"a": key[1]}, {("a", 1), ("a", 2), ("a", 3)}
+    assert kept_problems(receipts, keys, came) == []
+    assert kept_problems(receipts[:3], keys, came) == [
+        "the line of a for exchange 3 is missing: its replies are in the run"
+    ]
+    (told,) = kept_problems([*receipts[1:], receipts[0]], keys, came)
+    assert told == "line 4, of a for exchange 1, stands behind a later one: lines were moved"
+    (told,) = kept_problems([*receipts[:3], replace(receipts[3], line=7)], keys, came)
+    assert told == "line 4, of a for exchange 3, was not signed by the site's key"
+    (told,) = kept_problems([*receipts, receipt(4, run="another")], keys, came)
+    assert told == "line 5, of a for exchange 4, is of another run"
+    assert kept_problems(receipts, keys, {*came, ("without a key", 1)}) == []
+    assert "not signed" in kept_problems([receipt(1, site="b")], keys, set())[0]
 
 
 def test_a_ledger_written_anew_without_the_key_is_not_the_sites(key, tmp_path):

@@ -1,12 +1,10 @@
 """One hostile site among honest ones: it is named and set aside, and the run goes on as if it had not come.
 
-The relay and the link are the real ones, in two threads with a pipe between them. Only Flower's grid is a stand-in: it
-hands real Flower messages to the sites and takes real ones from them.
+The exchange and the link are the real ones. Only Flower's run is a stand-in: it hands records to the sites and takes
+theirs, as bytes of Flower's own making.
 """
 
 import json
-import threading
-from multiprocessing import Pipe
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,16 +14,15 @@ from test_checkpoint import same_models
 from test_roster import AGGREGATORS, SITES, make_site
 
 from koncord.errors import CheckpointError, KoncordError, TooFewSites
-from koncord.network.flower.link import FlowerLink, Relay
 from koncord.report.federation import notes_of
 from koncord.session.checkpoint import FileJournal, SiteMemory, read_blobs, write_blobs
 from koncord.session.policy import ServerPolicy
 
 flwr = pytest.importorskip("flwr.app")
 
-from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
-
-from koncord.network.flower import relay as relaying  # noqa: E402
+from koncord.network.flower.carrier import Answer  # noqa: E402
+from koncord.network.flower.exchange import Roll  # noqa: E402
+from koncord.network.flower.link import FlowerLink  # noqa: E402
 from koncord.session.federation import run_federation  # noqa: E402
 
 BAD, AGGREGATOR = "north", "kfed"
@@ -34,32 +31,39 @@ ESCAPES = "\x1b]0;PWNED\x07\x1b[2J\nexchange 9: all is well\r\u202egnp.exe\x9b31
 
 
 class Grid:
-    """Flower's grid, without the network: each site answers from its own disk; a hostile one as `lies` says."""
+    """A run of Flower, without the network: each site answers from its own disk; a hostile one as `lies` says."""
 
     def __init__(self, folder, lies):
         self.folder, self.lies, self.replies = folder, lies, {}
         self.nodes = dict(enumerate(SITES, start=1))
+        self.n_pushed = 0
 
-    def get_node_ids(self):
-        return list(self.nodes)
+    def connected(self):
+        return set(self.nodes)
 
-    def push_messages(self, messages):
+    def renew(self):
+        raise AssertionError("it was not lost")
+
+    def push(self, messages):
+        numbers = []
         for message in messages:
-            message.metadata.__dict__["_message_id"] = message.object_id
-            content = self.answer(self.nodes[message.metadata.dst_node_id], message)
-            if content is not None:
-                self.replies[message.object_id] = flwr.Message(content, reply_to=message)
-        return [message.object_id for message in messages]
+            self.n_pushed += 1
+            number = f"{self.n_pushed}"
+            answer = self.answer(self.nodes[message.node], message)
+            if answer is not None:
+                self.replies[number] = {"question": number, **answer}
+            numbers.append(number)
+        return numbers
 
-    def pull_messages(self, ids):
-        return [self.replies.pop(each) for each in ids if each in self.replies]
+    def pull(self, numbers):
+        return [Answer(**self.replies.pop(each)) for each in list(numbers) if each in self.replies]
 
     def answer(self, site, message):
-        exchange = message.content.config_records["koncord"]["exchange"]
-        lie = self.lies.get((site, exchange), dict)
+        """What is answered to a message: an `Answer` without the number of its question, or None."""
+        lie = self.lies.get((site, message.record["exchange"]), dict)
         if not callable(lie):
-            return lie
-        return record(**lie(self.honest(site, **message.content.config_records["koncord"])))
+            return sent(lie)
+        return sent(record(**lie(self.honest(site, **message.record))))
 
     def honest(self, site, run, exchange, method, messages):
         kind = type(AGGREGATORS[AGGREGATOR])
@@ -72,27 +76,10 @@ class Killed(Exception):
     pass
 
 
-@pytest.fixture(autouse=True)
-def task(monkeypatch):
-    """Messages of Flower know which task makes them."""
-    for name in ("_task_id", "_run_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-
-
 def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, **link_options):
     """The model and the link of a run over the grid; `dies_in` is an exchange that kills koncord run."""
     folder.mkdir(exist_ok=True)
-    ours, theirs = Pipe()
     grid = (make_grid or Grid)(folder, dict(lies))
-
-    def relay():
-        with theirs:  # as the process of the relay does
-            relaying.relay(grid, theirs)
-
-    thread = threading.Thread(target=relay, daemon=True)
-    thread.start()
-    carrier = Relay(folder, folder, lambda run: True, lambda run: None)
-    carrier._connection = ours
 
     class Mortal(FlowerLink):
         def carry(self, exchange, down):
@@ -101,7 +88,7 @@ def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, **li
             return super().carry(exchange, down)
 
     link = Mortal(
-        carrier,
+        Roll(grid),
         {site: node for node, site in grid.nodes.items()},
         run="r",
         method="{}",
@@ -109,18 +96,18 @@ def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, **li
         journal=FileJournal(folder / "journal"),
         **link_options,
     )
-    try:
-        aggregator = AGGREGATORS[AGGREGATOR]
-        model = run_federation(link, clone(aggregator), seed=3, standardize=True, settings={})
-        return SimpleNamespace(model=model, link=link)
-    finally:
-        carrier.close()
-        thread.join(10)
-        assert not thread.is_alive()
+    model = run_federation(link, clone(AGGREGATORS[AGGREGATOR]), seed=3, standardize=True, settings={})
+    return SimpleNamespace(model=model, link=link)
 
 
 def record(**entries):
     return flwr.RecordDict({"koncord": flwr.ConfigRecord(entries)})
+
+
+def sent(records):
+    """What arrives of a site's records."""
+    kept = records.config_records.get("koncord")
+    return {"record": {} if kept is None else dict(flwr.ConfigRecord.inflate(kept.deflate()))}
 
 
 def with_seconds(value):
@@ -222,43 +209,26 @@ def test_what_an_honest_error_says_is_shown_as_it_is(tmp_path):
     assert [each["reason"] for each in run.model.info["missing"]] == [told]
 
 
-def test_a_reply_that_flower_itself_cannot_read_sets_its_site_aside(tmp_path, monkeypatch):
-    def pull_messages(self, ids):
-        found = [each for each in ids if each in self.replies]
-        if any(self.replies[each] == "unreadable" for each in found):
-            raise ValueError("Object of type Bomb is not supported.")
-        return [self.replies.pop(each) for each in found]
+def test_a_reply_that_flower_itself_cannot_read_sets_its_site_aside(tmp_path):
+    class Unreadable(Grid):
+        def answer(self, site, message):
+            if (site, message.record["exchange"]) == (BAD, 2):
+                return {"is_readable": False}
+            return super().answer(site, message)
 
-    def answer(self, site, message):
-        exchange = message.content.config_records["koncord"]["exchange"]
-        if (site, exchange) == (BAD, 2):
-            self.replies[message.object_id] = "unreadable"
-            return None
-        return honestly(self, site, message)
-
-    honestly = Grid.answer
-    monkeypatch.setattr(Grid, "pull_messages", pull_messages)
-    monkeypatch.setattr(Grid, "answer", answer)
-    run = federate(tmp_path / "run")
+    run = federate(tmp_path / "run", make_grid=Unreadable)
     (missing,) = run.model.info["missing"]
     assert (missing["site"], missing["exchange"]) == (BAD, 2)
     assert missing["reason"] == "set aside: its reply could not be read."
 
 
 def test_seconds_may_be_left_out_and_may_be_whole(tmp_path):
-    entries = {}
-
     class Plain(Grid):
         def answer(self, site, message):
-            content = super().answer(site, message)
-            kept = dict(content.config_records["koncord"])
-            entries.setdefault(site, []).append(kept)
-            kept["seconds"] = [] if site == BAD else [2] * len(kept["replies"])
-            return record(**kept)
+            kept = super().answer(site, message)["record"]
+            return {"record": {**kept, "seconds": [] if site == BAD else [2] * len(kept["replies"])}}
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("test_hostile.Grid", Plain)
-        run = federate(tmp_path / "run")
+    run = federate(tmp_path / "run", make_grid=Plain)
     assert run.model.info["missing"] == []
     assert {departed.seconds for departed in run.link.departures} == {0.0, 2.0}
 

@@ -1,22 +1,20 @@
 """Sites that lose their connection in the middle of an exchange: waited for, asked again, or named.
 
-The relay and the link are the real ones, as in `test_hostile`; the grid says of a node that is away what Flower says.
+The exchange and the link are the real ones, as in `test_hostile`; the grid says of a node that is away what Flower
+says.
 """
 
 import time
 
 import pytest
 from test_checkpoint import same_models
-from test_hostile import BAD, Grid, federate, task  # noqa: F401
+from test_hostile import BAD, Grid, federate
 from test_roster import SITES
 
 from koncord.errors import TooFewSites
-from koncord.network.flower import relay as relaying
+from koncord.network.flower import exchange as exchanging
+from koncord.network.flower.carrier import CarrierLost
 from koncord.network.places import Coordinator, RegisteredSite
-
-flwr = pytest.importorskip("flwr.app")
-
-from flwr.common.constant import ErrorCode  # noqa: E402
 
 TIMEOUT = 5.0  # of `federate`
 
@@ -32,21 +30,21 @@ def leaving(exchange, *, seconds, says_so=True):
         def is_away(self):
             return self.left is not None and time.monotonic() - self.left < seconds
 
-        def get_node_ids(self):
-            return [node for node, site in self.nodes.items() if site != BAD or not self.is_away]
+        def connected(self):
+            return {node for node, site in self.nodes.items() if site != BAD or not self.is_away}
 
-        def push_messages(self, messages):
+        def push(self, messages):
             for message in messages:
-                number = message.content.config_records["koncord"]["exchange"]
-                if self.nodes[message.metadata.dst_node_id] == BAD and number == exchange:
+                if self.nodes[message.node] == BAD and message.record["exchange"] == exchange:
                     Leaving.asked += 1
                     if self.left is None:
                         self.left = time.monotonic()
-            return super().push_messages(messages)
+            return super().push(messages)
 
         def answer(self, site, message):
             if site == BAD and self.is_away:
-                return flwr.Error(ErrorCode.NODE_UNAVAILABLE, "Error: Node Unavailable.") if says_so else None
+                unavailable = {"code": exchanging.NODE_UNAVAILABLE, "reason": "Error: Node Unavailable."}
+                return unavailable if says_so else None
             return super().answer(site, message)
 
     return Leaving
@@ -54,12 +52,7 @@ def leaving(exchange, *, seconds, says_so=True):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        from flwr.supercore.task_identity import TaskIdentity
-
-        for name in ("_task_id", "_run_id", "_node_id"):
-            patch.setattr(TaskIdentity, name, 1)
-        return federate(tmp_path_factory.mktemp("undisturbed")).model
+    return federate(tmp_path_factory.mktemp("undisturbed")).model
 
 
 @pytest.mark.parametrize("exchange", [1, 2, 3])
@@ -71,7 +64,7 @@ def test_a_site_that_lost_its_connection_is_asked_again_when_it_is_back(tmp_path
 
 def test_a_silent_site_is_asked_the_same_again(tmp_path, undisturbed, monkeypatch):
     """A site that was killed and is back at once was never seen away, and has lost what it was asked."""
-    monkeypatch.setattr(relaying, "ASK_AGAIN", 0.5)
+    monkeypatch.setattr(exchanging, "ASK_AGAIN", 0.5)
     grid = leaving(2, seconds=0.3, says_so=False)
     made = federate(tmp_path, make_grid=grid)
     assert grid.asked == 2
@@ -116,8 +109,8 @@ def test_a_revoked_site_is_not_waited_for(tmp_path):
     grid = leaving(2, seconds=1000.0)
 
     class Revoked(grid):
-        def push_messages(self, messages):
-            numbers = super().push_messages(messages)
+        def push(self, messages):
+            numbers = super().push(messages)
             if self.left is not None:  # while the exchange goes on
                 place.write_site(RegisteredSite(name=BAD, node=1, revoked="2026-11-16"))
             return numbers
@@ -126,3 +119,79 @@ def test_a_revoked_site_is_not_waited_for(tmp_path):
     made = federate(tmp_path / "run", make_grid=Revoked, coordinator=place)
     assert {each.site: each.reason for each in made.link.absences} == {BAD: "its key was revoked"}
     assert time.monotonic() - began < TIMEOUT
+
+
+@pytest.mark.parametrize("call", ["connected", "push", "pull"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_run_that_flower_gave_up_is_carried_on_by_another_one(tmp_path, undisturbed, call, at):
+    """As after a laptop slept: nothing that was asked before is answered any more, and all of it is asked again."""
+
+    class GivenUp(Grid):
+        n_calls, n_renewed, is_lost = 0, 0, False
+
+        def renew(self):
+            self.is_lost, self.replies = False, {}
+            self.n_renewed += 1
+
+        def look(self, name):
+            self.n_calls += name == call
+            self.is_lost |= name == call and self.n_calls == at
+            if self.is_lost:
+                raise CarrierLost
+
+        def connected(self):
+            self.look("connected")
+            return super().connected()
+
+        def push(self, messages):
+            self.look("push")
+            return super().push(messages)
+
+        def pull(self, numbers):
+            self.look("pull")
+            return super().pull(numbers)
+
+    grids = []
+    made = federate(tmp_path, make_grid=lambda *arguments: grids.append(GivenUp(*arguments)) or grids[0])
+    assert [grid.n_renewed for grid in grids] == [1]
+    assert made.model.session.missing == ()
+    same_models(made.model, undisturbed)
+
+
+def test_what_was_asked_by_way_of_a_run_that_flower_gave_up_is_asked_again_by_the_next(tmp_path, undisturbed):
+    """Lost while one site is away and the others have not answered: none of them is missed."""
+
+    class Slow(leaving(2, seconds=1.0)):
+        n_lost, n_looks = 0, 0
+
+        def renew(self):
+            self.replies = {}
+
+        def connected(self):
+            if self.is_away and not self.n_lost:
+                self.n_lost = 1
+                raise CarrierLost
+            return super().connected()
+
+        def pull(self, numbers):
+            self.n_looks += 1
+            return [] if self.is_away and not self.n_lost and self.n_looks < 3 else super().pull(numbers)
+
+    made = federate(tmp_path, make_grid=Slow)
+    assert made.model.session.missing == ()
+    same_models(made.model, undisturbed)
+
+
+def test_a_site_that_is_gone_between_two_calls_is_asked_again(tmp_path, undisturbed):
+    class Gone(Grid):
+        refused = False
+
+        def push(self, messages):
+            if self.refused:
+                return super().push(messages)
+            self.refused = True
+            return ["", *super().push(messages[1:])]
+
+    made = federate(tmp_path, make_grid=Gone)
+    assert made.model.session.missing == ()
+    same_models(made.model, undisturbed)

@@ -251,6 +251,7 @@ LIMITS: dict[str, Any] = {
     "delta": int | float,
     "bound": int | float,
     "center": int | float,
+    "total_epsilon": int | float,
 }
 
 

@@ -23,7 +23,7 @@ that tells nothing of the rows. With a folder, the ledgers of all sites in it.
 koncord ledger verify holds every line against its neighbors, the signature of the site's key, the head beside the
 ledger and, with --receipts, what a coordinator kept of it; a line that was changed, or is missing, is named, and the
 exit code is 1. With the folder of a run over a network (koncord run --out), the receipts in it are held against the
-keys that its coordinator (--folder) registered.
+keys that its coordinator (--folder) registered, and against the replies that the run has.
 """
 EPILOG = """\
 examples:
@@ -127,22 +127,31 @@ def public_keys(path: Path, *, is_asked: bool) -> "Verify | None":
 
 
 def verified_receipts(args: argparse.Namespace, path: Path) -> dict[str, Any]:
-    """Whether the receipts of a run are of the keys that its coordinator registered."""
+    """Whether the receipts of a run are all there, and of the keys that its coordinator registered."""
     from functools import partial
 
     from koncord.network.certificates import is_signed
     from koncord.network.places import Coordinator
-    from koncord.protocol.chain import read_receipts
+    from koncord.protocol.chain import kept_problems, read_receipts
 
-    keys = {site.name: site.public.encode() for site in Coordinator.load(args.folder).registered()}
+    registered = Coordinator.load(args.folder).registered()
+    keys = {site.name: partial(is_signed, site.public.encode()) for site in registered if site.public}
     receipts = read_receipts(path)
-    problems = [
-        f"line {number}, of {receipt.site} for exchange {receipt.exchange}, was not signed by the site's key"
-        for number, receipt in enumerate(receipts, start=1)
-        if receipt.site not in keys or not receipt.is_signed(partial(is_signed, keys[receipt.site]))
-    ]
-    n_signed = len(receipts) - len(problems)
-    return {"file": str(path), "lines": len(receipts), "signed": n_signed, "problems": problems, "notes": []}
+    came, notes = replies_of(path.parent)
+    problems = kept_problems(receipts, keys, came)
+    n_signed = sum(each.site in keys and each.is_signed(keys[each.site]) for each in receipts)
+    return {"file": str(path), "lines": len(receipts), "signed": n_signed, "problems": problems, "notes": notes}
+
+
+def replies_of(folder: Path) -> tuple[set[tuple[str, int]], list[str]]:
+    """Sites and exchanges of which a finished run has replies that came with a receipt, and what cannot be seen."""
+    from koncord.runs.folder import RECORD, read_run
+
+    if not (folder / RECORD).is_file():
+        return set(), ["the run is not over: whether a line is missing cannot be seen"]
+    _, record = read_run(folder)
+    late = set(record.added)  # asked by a run of its own
+    return {(each.site, each.exchange) for each in record.departures if each.site not in late}, []
 
 
 def verdict_lines(found: Sequence[Mapping[str, Any]]) -> list[str]:

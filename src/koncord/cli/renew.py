@@ -1,12 +1,15 @@
 """``koncord renew``: new certificates for a coordinator, while it runs."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_folder_option
+
+if TYPE_CHECKING:
+    from koncord.network.places import Coordinator
 
 NAME = "renew"
 SUMMARY = "new certificates for a coordinator, while it runs"
@@ -15,8 +18,8 @@ Make a new certificate, and key, for the server. koncord serve takes it into use
 trust the authority that signs it.
 
 The authority itself is renewed in two steps. --authority makes the next one and announces it: sites that are connected,
-or connect from now on, trust both. --switch, when all sites have been connected since, lets the new one sign. A site
-that was away all that time needs an invitation anew: koncord invite with its request writes it again.
+or connect from now on, trust both within ten minutes. --switch lets the new one sign, and names the sites that have not
+been connected for so long since: each needs an invitation anew, which koncord invite with its request writes again.
 """
 EPILOG = """\
 examples:
@@ -47,6 +50,7 @@ def run(args: argparse.Namespace) -> None:
     if place.is_insecure:
         raise ValueError(f"The coordinator of '{args.folder}' serves --insecure: it has no certificates.")
     is_announced = (place.folder / NEXT_KEY).exists()
+    behind: list[str] = []
     if args.authority:
         if is_announced:
             raise ValueError("An authority is announced already; go on with: koncord renew --switch.")
@@ -55,6 +59,7 @@ def run(args: argparse.Namespace) -> None:
     elif args.switch:
         if not is_announced:
             raise ValueError("No authority is announced; begin with: koncord renew --authority.")
+        behind = not_told(place)
         switch_authority(place.folder, place.hosts)
         done = "the new authority signs from now on, and has signed a new server certificate"
     else:
@@ -62,4 +67,26 @@ def run(args: argparse.Namespace) -> None:
         done = "the server has a new certificate"
     until = {name: valid_until(place.folder / f"{name}.crt").isoformat() for name in ("server", "ca")}
     step = "authority" if args.authority else "switch" if args.switch else "server"
-    print(as_json({"renewed": step, "valid_until": until}) if args.json else f"{done} (valid until {until['server']})")
+    if args.json:
+        print(as_json({"renewed": step, "valid_until": until, "need_invitation": behind}))
+        return
+    print(f"{done} (valid until {until['server']})")
+    if behind:
+        print(f"not connected since it was announced: {', '.join(behind)}; each needs its invitation anew")
+
+
+def not_told(place: "Coordinator") -> list[str]:
+    """Sites that have not been connected long enough since the next authority was announced to have learned of it."""
+    from datetime import UTC, datetime, timedelta
+
+    from koncord.network.certificates import ANNOUNCEMENT
+    from koncord.network.joining import LEARN_EVERY
+    from koncord.network.overview import sites_of
+
+    announced = datetime.fromtimestamp((place.folder / ANNOUNCEMENT).stat().st_mtime, UTC)
+    learned = (announced + timedelta(seconds=LEARN_EVERY)).isoformat(timespec="seconds")
+    return [
+        site.name
+        for site in sites_of(place)
+        if site.revoked is None and (site.last_seen == "never" or site.last_seen < learned)
+    ]

@@ -17,6 +17,7 @@ from socket import gethostname
 from typing import Any
 
 from koncord._files import locked, write_atomic
+from koncord._words import counted
 from koncord.errors import KoncordError
 from koncord.network.places import Coordinator
 from koncord.runs.folder import LOCK, MODEL, check_folder
@@ -121,7 +122,7 @@ def begin_run(
             f"--sites names {', '.join(unknown)}, who was not invited; invited: {', '.join(invited) or 'nobody'}."
         )
     if len(asked) < min_sites:
-        raise KoncordError(f"{len(asked)} sites are invited; --min-sites asks for {min_sites}.")
+        raise KoncordError(f"{counted(len(asked), 'site')} invited; --min-sites asks for {min_sites}.")
     started = datetime.now(UTC)
     begun = BegunRun(
         folder=folder,

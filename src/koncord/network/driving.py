@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 from typing import Any
 
 from koncord._files import disk_problem
+from koncord._words import counted
 from koncord.aggregate.base import Aggregator
 from koncord.aggregate.private import check_private_form
 from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.estimate.named import estimator_named
 from koncord.network.begun import AT_THE_SITES, RECEIPTS, BegunRun, new_name, sole_run
 from koncord.network.certificates import is_signed
-from koncord.network.flower import control
-from koncord.network.flower.link import FlowerLink, Relay
+from koncord.network.flower.carrier import Carrier
+from koncord.network.flower.exchange import Roll
+from koncord.network.flower.link import FlowerLink
 from koncord.network.method import RunRequest, identifier, statement_text
 from koncord.network.peers import session_name, stated_by
 from koncord.network.places import Coordinator
@@ -100,17 +101,20 @@ def drive(
     sums = None if budget is None else stated_by(place, begun.sites, budget)
     stated = statement_text(aggregator, estimator, request, sums)
     state = first_state(begun, request, stated, aggregator)
+    if budget is not None:
+        stated_budget = {"epsilon": budget.epsilon, "delta": budget.delta}
+        state = replace(state, budgets=dict.fromkeys(begun.sites, stated_budget))
     write_state(place.folder, state)
     of_study = "" if request.study is None else f" of the study {request.study}"
     say(f"run {begun.run}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
     if request.study is not None and read_study(place.folder, request.study).identifier != state.identifier:
         say(f"note: the study {request.study!r} is stated otherwise than when it was made; owners are asked anew")
-    with relayed(place, begun.run) as relay:
-        wait_for_sites(relay, {site: nodes[site] for site in nodes if site not in begun.left_out}, policy)
+    with carried(place, begun.run) as roll:
+        wait_for_sites(roll, {site: nodes[site] for site in nodes if site not in begun.left_out}, policy)
         link = Watched(
             place,
             state,
-            relay,
+            roll,
             nodes,
             run=begun.run,
             method=stated,
@@ -183,21 +187,20 @@ def add_site(place: Coordinator, out: Path, site: str, policy: ServerPolicy) -> 
         run = new_name(datetime.now(UTC))
         # Phase 1 and the report are one exchange, so every answer may take as long as phase 1.
         policy = replace(policy, min_sites=1, round_timeout=policy.first_timeout)
-        with relayed(place, run) as relay:
-            wait_for_sites(relay, {site: nodes[site]}, policy)
-            link = FlowerLink(relay, {site: nodes[site]}, run=run, method=reports.method, policy=policy, journal=None)
+        with carried(place, run) as roll:
+            wait_for_sites(roll, {site: nodes[site]}, policy)
+            link = FlowerLink(roll, {site: nodes[site]}, run=run, method=reports.method, policy=policy, journal=None)
             late = with_late(RunResult(model=model, record=record, reports=reports), link, file=AT_THE_SITES["files"])
         replace_run(out, late.model, late.record, page(late.model, late.record), late.reports)
     return late, run
 
 
 @contextmanager
-def relayed(place: Coordinator, run: str) -> Iterator[Relay]:
-    """Flower's carrier of the messages of a run."""
-    own = partial(control.is_carried, place), partial(control.stop_run, place)
-    with TemporaryDirectory(prefix="koncord-") as folder, Relay(place.flower_home, Path(folder), *own) as relay:
-        say(f"Flower run {relay.run_id} carries run {run}")
-        yield relay
+def carried(place: Coordinator, run: str) -> Iterator[Roll]:
+    """The way of the messages of a run: a run of Flower."""
+    with Carrier(place) as carrier:
+        say(f"Flower run {carrier.run} carries run {run}")
+        yield Roll(carrier)
 
 
 @contextmanager
@@ -266,12 +269,12 @@ def keys_of(place: Coordinator, nodes: Mapping[str, Any]) -> dict[str, Any]:
     return {site.name: partial(is_signed, site.public.encode()) for site in sites}
 
 
-def wait_for_sites(relay: Relay, nodes: Mapping[str, int | None], policy: ServerPolicy) -> None:
+def wait_for_sites(roll: Roll, nodes: Mapping[str, int | None], policy: ServerPolicy) -> None:
     """Wait for all sites to connect, and when the time is over go on if there are enough."""
     end = perf_counter() + policy.wait
     shown: Sequence[str] = ()
     while True:
-        connected = relay.connected(nodes)
+        connected = roll.connected(nodes)
         away = [site for site in nodes if site not in connected]
         if away != shown:
             say(
@@ -286,7 +289,7 @@ def wait_for_sites(relay: Relay, nodes: Mapping[str, int | None], policy: Server
                 say("the run begins without those that are away; they take part when they come")
                 return
             raise KoncordError(
-                f"{len(nodes) - len(away)} sites connected within {policy.wait:g} s; --min-sites asks for "
+                f"{counted(len(nodes) - len(away), 'site')} connected within {policy.wait:g} s; --min-sites asks for "
                 f"{policy.min_sites} (away: {names_or_nobody(away)})."
             )
         sleep(LOOK_EVERY)

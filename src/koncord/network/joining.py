@@ -160,8 +160,25 @@ def pause_after(silence: float) -> float:
 def answered_by_copy(state: Path, record: Mapping[str, Any], meanwhile: Callable[[], None]) -> dict[str, Any]:
     """The record of an answer, made by a copy of this process; an error if the copy ends without one.
 
-    `meanwhile` is called again and again until then; if it raises, the copy is ended.
+    A copy that was killed, as for want of memory, is made once more: what it had noted before it died it answers the
+    same. `meanwhile` is called again and again until then; if it raises, the copy is ended.
     """
+    for is_last in (False, True):
+        code, came = copied(state, record, meanwhile)
+        if code == 0:
+            return unframed(came)
+        is_tried_again = code < 0 and not is_last
+        say(
+            f"the process that answered a message ended with {code} (see {state / ANSWERS_LOG}); "
+            + ("it is answered once more" if is_tried_again else "the next one is answered again")
+        )
+        if not is_tried_again:
+            break
+    return {"error": NO_ANSWER}
+
+
+def copied(state: Path, record: Mapping[str, Any], meanwhile: Callable[[], None]) -> tuple[int, bytes]:
+    """The exit code of a copy of this process that answers, negative if a signal ended it, and what it wrote."""
     reads, writes = os.pipe()
     copy = os.fork()
     if copy == 0:
@@ -184,13 +201,7 @@ def answered_by_copy(state: Path, record: Mapping[str, Any], meanwhile: Callable
     finally:
         os.close(reads)
         code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
-    if code == 0:
-        return unframed(b"".join(came))
-    say(
-        f"the process that answered a message ended with {code} (see {state / ANSWERS_LOG}); "
-        "the next one is answered again"
-    )
-    return {"error": NO_ANSWER}
+    return code, b"".join(came)
 
 
 def answer_and_end(state: Path, record: Mapping[str, Any], writes: int) -> NoReturn:

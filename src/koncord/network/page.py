@@ -19,7 +19,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 
 from koncord._files import write_atomic
-from koncord.network.overview import SiteNow, sites_of
+from koncord._words import counted
+from koncord.network.begun import RECEIPTS
+from koncord.network.overview import NOT_KNOWN, SiteNow, sites_of
 from koncord.network.places import Coordinator
 from koncord.network.runstate import FINISHED, RUNNING, WAITING, RunState, read_states
 from koncord.network.serving import is_running
@@ -38,7 +40,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 STYLE = """\
-:root { color-scheme: light dark; --line: #8884; --dim: #888; --good: #2a7d46; --bad: #b3402a; --wait: #a06a00 }
+:root { color-scheme: light dark; --line: #8884; --dim: #666; --good: #226b3b; --bad: #a83a25; --wait: #805400 }
+@media (prefers-color-scheme: dark) { :root { --dim: #aaa; --good: #6fc98d; --bad: #f0907c; --wait: #e0b050 } }
 body { font: 16px/1.45 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 1rem }
 h1 { font-size: 1.3rem } h2 { font-size: 1.1rem; margin-top: 2rem }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: .8rem }
@@ -92,6 +95,14 @@ def make_app(place: Coordinator, token: str) -> FastAPI:
             path.read_text(encoding="utf-8"), headers={"Content-Security-Policy": "frame-ancestors 'none'"}
         )
 
+    @app.get("/runs/{name}/receipts")
+    def receipts(name: str) -> Response:
+        state = run_named(place, name)
+        path = None if state is None else Path(state.out) / RECEIPTS
+        if path is None or not path.is_file():
+            return not_there()
+        return PlainTextResponse(path.read_text(encoding="utf-8"))
+
     @app.get("/health")
     def health() -> JSONResponse:
         is_well = is_running(place)
@@ -144,7 +155,7 @@ def overview_page(
         "<h2>Runs that go on</h2>",
         cards(going_card(state) for state in going) or '<p class="dim">none</p>',
         "<h2>Sites</h2>",
-        cards(site_card(site) for site in sites) or '<p class="dim">none was invited</p>',
+        cards(site_card(site, runs) for site in sites) or '<p class="dim">none was invited</p>',
         *(["<h2>Studies</h2>", cards(study_card(study, runs) for study in studies)] if studies else []),
         "<h2>Runs that are over</h2>",
         cards(over_card(state) for state in over) or '<p class="dim">none</p>',
@@ -157,16 +168,25 @@ def cards(bodies: Iterable[str]) -> str:
     return f'<div class="cards">{inner}</div>' if inner else ""
 
 
-def site_card(site: SiteNow) -> str:
+def site_card(site: SiteNow, runs: Sequence[RunState] = ()) -> str:
     lines = [
         f'<b>{escape(site.name)}</b> <span class="{escape(site.state.split()[0])}">{escape(site.state)}</span>',
         f'<span class="dim">last seen {shown_time(site.last_seen)}</span>',
-        f'<span class="dim">koncord {escape(site.version)}; key made {escape(site.key_made or "nowhere")}</span>',
+        f'<span class="dim">{escape(version_words(site.version))}</span>',
+        f'<span class="dim">key made {escape(site.key_made or "nowhere")}</span>',
         f'<span class="dim">{escape(site.fingerprint)}</span>',
     ]
+    spent = [float(state.budgets[site.name]["epsilon"]) for state in runs if site.name in state.budgets]
+    if spent:
+        lines.append(f'<span class="dim">budget: epsilon {sum(spent):g} in {counted(len(spent), "run")}</span>')
     if site.studies:
         lines.append(f'<span class="dim">studies: {escape(", ".join(site.studies))}</span>')
     return "<br>".join([*lines, *([f'<span class="dim">{escape(site.reason)}</span>'] if site.reason else [])])
+
+
+def version_words(version: str) -> str:
+    """The version of koncord that a site said it has, with its first answer."""
+    return "version not known before its first answer" if version == NOT_KNOWN else f"koncord {version}"
 
 
 def study_card(study: Study, runs: Sequence[RunState]) -> str:
@@ -176,7 +196,7 @@ def study_card(study: Study, runs: Sequence[RunState]) -> str:
         f"<b>{escape(study.name)}</b> {escape(str(study.method.get('purpose') or ''))}",
         f"{escape(str(study.method['aggregator']))}: {escape(', '.join(study.sites))}",
         f"columns: {escape('all' if columns is None else ', '.join(columns))}",
-        f'<span class="dim">identifier {escape(study.identifier)}; {n_runs} runs; asked by '
+        f'<span class="dim">identifier {escape(study.identifier)}; {counted(n_runs, "run")}; asked by '
         f"{escape(str(study.method['by']))}</span>",
     ]
     return "<br>".join(lines)
@@ -190,9 +210,18 @@ def going_card(state: RunState) -> str:
         f"exchange {len(state.exchanges) + 1}: {escape(' + '.join(state.asked) or 'begins')}",
         f"awaited: {escape(', '.join(state.awaited) or 'nobody')}",
         *map(escape, waits),
+        *([f"budget: {escape(budget_words(state))}"] if state.budgets else []),
         f'<span class="dim">{escape(state.aggregator)}, asked by {escape(state.asked_by)}</span>',
     ]
     return "<br>".join(lines)
+
+
+def budget_words(state: RunState) -> str:
+    """What the run spends of each site's privacy budget."""
+    return ", ".join(
+        f"{site} epsilon {budget['epsilon']:g}, delta {budget['delta']:g}"
+        for site, budget in sorted(state.budgets.items())
+    )
 
 
 def over_card(state: RunState) -> str:
@@ -201,8 +230,9 @@ def over_card(state: RunState) -> str:
     lines = [
         f'<b><a href="/runs/{escape(state.run)}">{escape(state.run)}</a></b> '
         f'<span class="{escape(state.state)}">{escape(state.state)}</span>{link}',
-        f"{escape(state.aggregator)}: " + ("no result" if state.clusters is None else f"{state.clusters} clusters"),
-        f'<span class="dim">{len(state.exchanges)} exchanges, {state.seconds:.0f} s, {state.n_bytes:,} bytes'
+        f"{escape(state.aggregator)}: "
+        + ("no result" if state.clusters is None else counted(state.clusters, "cluster")),
+        f'<span class="dim">{counted(len(state.exchanges), "exchange")}, {state.seconds:.0f} s, {state.n_bytes:,} bytes'
         + (f"; missing: {escape(missing)}" if missing else "")
         + "</span>",
     ]
@@ -227,13 +257,17 @@ def run_page(state: RunState) -> str:
         "started": state.started,
         "result": state.out,
         "clusters": "" if state.clusters is None else str(state.clusters),
+        "budget spent": budget_words(state),
         "awaited": ", ".join(state.awaited),
         **{f"waiting for {site}": what for site, what in state.owners.items()},
         "why it stopped": state.problem if state.state == "stopped" else "",
     }
     shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
     head = "<tr><th>exchange<th>asked<th>answered<th>missing<th>seconds<th>bytes</tr>"
-    report = f'<p><a href="/runs/{escape(state.run)}/report">the report</a></p>' if state.state == FINISHED else ""
+    links = {"report": "the report"} if state.state == FINISHED else {}
+    if state.exchanges:
+        links["receipts"] = "the ledger: what the sites signed of each exchange"
+    report = "".join(f'<p><a href="/runs/{escape(state.run)}/{path}">{text}</a></p>' for path, text in links.items())
     return html_document(
         f"run {state.run}",
         f'<p><a href="/">all</a></p><h1>{escape(state.run)} <span class="{escape(state.state)}">{escape(state.state)}'
@@ -258,9 +292,9 @@ def metrics_text(is_up: bool, sites: Sequence[SiteNow], runs: Sequence[RunState]
     lines = ["# HELP koncord_up Whether Flower answers.", "# TYPE koncord_up gauge", f"koncord_up {int(is_up)}"]
     lines += ["# HELP koncord_site_connected Whether a site is connected.", "# TYPE koncord_site_connected gauge"]
     lines += [f'koncord_site_connected{{site="{label(site.name)}"}} {int(site.state == "connected")}' for site in sites]
-    counted = {state: sum(each.state == state for each in runs) for state in (RUNNING, WAITING, FINISHED, "stopped")}
+    n_runs = {state: sum(each.state == state for each in runs) for state in (RUNNING, WAITING, FINISHED, "stopped")}
     lines += ["# HELP koncord_runs Runs by their state.", "# TYPE koncord_runs gauge"]
-    lines += [f'koncord_runs{{state="{state}"}} {n}' for state, n in counted.items()]
+    lines += [f'koncord_runs{{state="{state}"}} {n}' for state, n in n_runs.items()]
     totals = {
         "exchanges": (sum(len(each.exchanges) for each in runs), "Exchanges of all runs."),
         "exchange_seconds": (round(sum(each.seconds for each in runs), 3), "Seconds of all exchanges."),

@@ -61,6 +61,12 @@ class Coordinator:
         return self.listen if self.is_insecure else "127.0.0.1"
 
     @property
+    def flower_address(self) -> str:
+        """Host and port of Flower's own interfaces."""
+        host = f"[{self.flower_host}]" if ":" in self.flower_host else self.flower_host
+        return f"{host}:{self.internal_port}"
+
+    @property
     def flower_home(self) -> Path:
         return self.folder / "flower"
 

@@ -29,6 +29,7 @@ class Program:
     def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
+        self.command, self.environment = tuple(command), dict(environment)
         self.mark = f"{MARK}={token_hex(16)}"
         say(f"starting {name}: {' '.join(command)}")
         with log.open("ab") as output:
@@ -42,14 +43,13 @@ class Program:
                 preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
 
+    def again(self) -> "Program":
+        """The same program, started once more."""
+        return Program(self.name, self.command, log=self.log, environment=self.environment)
+
     @property
     def has_ended(self) -> bool:
         return self.process.poll() is not None
-
-    def started(self, word: str) -> tuple[int, str] | None:
-        """The number and the start time of a process that it started and whose command line has this word (Linux)."""
-        found = [pid for pid in children(self.process.pid) if word in command_line(pid)]
-        return (found[0], start_time(found[0])) if found else None
 
     def stop(self) -> None:
         """End it and everything it started: asked first, then made to."""

@@ -19,13 +19,13 @@ from urllib.request import getproxies, proxy_bypass
 from koncord.errors import KoncordError
 from koncord.network.certificates import announced, write_authority
 from koncord.network.flower import control
-from koncord.network.flower.programs import environment, superlink_command, write_connection
+from koncord.network.flower.programs import environment, superlink_command
 from koncord.network.places import Coordinator
-from koncord.network.processes import Program, say, start_time, wait_until
+from koncord.network.processes import Program, say, wait_until
 from koncord.network.proxy import ANNOUNCED_AT, nginx, write_config
 
-NGINX = "nginx"
-STARTS_RUNS = "flower-superexec"  # a process that Flower's SuperLink starts
+NGINX, PAGE_PROGRAM = "nginx", "page"
+PAGE_AGAIN = 2.0  # seconds until a page that has ended is started again
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
 LARGEST_ANNOUNCEMENT = 1 << 14  # bytes
@@ -43,25 +43,21 @@ CLOCK = (
 class Serving:
     """The running programs of a coordinator."""
 
-    programs: tuple[Program, ...]
+    programs: list[Program]
     place: Coordinator
 
     def watch(self) -> None:
-        """Wait until one of them ends, which is an error; meanwhile take a renewed certificate into use."""
+        """Wait until one of them but the page ends, which is an error; take a renewed certificate into use."""
         shown = self._certificate()
-        flower = self.programs[0]
-        starter, began = None, time.monotonic()
         while True:
-            for program in self.programs:
-                if program.has_ended:
+            for at, program in enumerate(self.programs):
+                if not program.has_ended:
+                    continue
+                if program.name != PAGE_PROGRAM:
                     raise KoncordError(f"{program.name} has ended: {program.last_lines()} (see {program.log}).")
-            # Flower does not notice that what starts its runs has ended: it would take runs, and begin none.
-            if starter is None:
-                starter = flower.started(STARTS_RUNS)
-                if starter is None and time.monotonic() - began > READY_WITHIN and sys.platform == "linux":
-                    raise KoncordError(f"Flower's {STARTS_RUNS} did not start (see {flower.log}).")
-            elif start_time(starter[0]) != starter[1]:
-                raise KoncordError(f"Flower's {STARTS_RUNS} has ended, without which no run begins (see {flower.log}).")
+                say(f"the page has ended (see {program.log}); runs go on without it")
+                time.sleep(PAGE_AGAIN)
+                self.programs[at] = program.again()
             if self._certificate() != shown:
                 shown = self._certificate()
                 for program in self.programs:
@@ -91,7 +87,6 @@ def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator
         place.internal.mkdir(mode=0o700, exist_ok=True)
         write_authority(place.internal, [])
     authority = place.internal_authority
-    write_connection(place.flower_home, host=place.flower_host, port=place.internal_port, authority=authority)
     variables = environment(place.flower_home)
     programs: list[Program] = []
     try:
@@ -108,9 +103,9 @@ def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator
             wait_for(programs[-1], place.port, place.authority, own)
         if page is not None:
             command = [sys.executable, "-m", "koncord.network.page", str(place.folder), page[0], str(page[1])]
-            programs.append(Program("page", command, log=place.logs / "page.log", environment=variables))
+            programs.append(Program(PAGE_PROGRAM, command, log=place.logs / "page.log", environment=variables))
             wait_for(programs[-1], page[1], None, page[0])
-        yield Serving(tuple(programs), place)
+        yield Serving(programs, place)
     finally:
         for program in reversed(programs):
             program.stop()
@@ -138,8 +133,12 @@ def check_free(port: int, host: str) -> None:
 def wait_for(program: Program, port: int, authority: Path | None, host: str) -> None:
     """Wait until the program answers on its port, with TLS where there is an authority."""
     wait_until(lambda: program.has_ended or is_ready(port, authority, host), READY_WITHIN)
-    if program.has_ended or not is_ready(port, authority, host):
+    if program.has_ended:
         raise KoncordError(f"{program.name} did not start: {program.last_lines()} (see {program.log}).")
+    if not is_ready(port, authority, host):
+        raise KoncordError(
+            f"{program.name} does not answer after {READY_WITHIN:g} s (see {program.log}); is this machine busy?"
+        )
 
 
 def is_running(place: Coordinator) -> bool:

@@ -8,7 +8,8 @@ was written anew, or cut, after a receipt was given no longer has that line.
 import hashlib
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -153,7 +154,9 @@ def chain_problems(lines: Sequence[bytes], entries: Sequence[Entry | None], firs
     before = b"".join(line + b"\n" for line in lines[:first])
     expected, number = hashlib.sha256(before).hexdigest(), first
     torn: int | None = None  # a line that is no entry; the next one names it if it was only cut short
-    for line, entry in zip(lines[first:], entries[first:], strict=True):
+    moved, chained = put_back(list(zip(lines[first:], entries[first:], strict=True)), first)
+    problems += moved
+    for line, entry in chained:
         number += 1
         if entry is None or entry.line is None:
             torn = number
@@ -175,6 +178,23 @@ def chain_problems(lines: Sequence[bytes], entries: Sequence[Entry | None], firs
     if torn is not None:
         problems.append(f"line {torn} is not an entry of a ledger")
     return problems, notes
+
+
+def put_back(
+    chained: list[tuple[bytes, Entry | None]], first: int
+) -> tuple[list[str], list[tuple[bytes, Entry | None]]]:
+    """Where every line is there and only their order is another: which ones stand elsewhere, and the lines in order."""
+    numbers = [None if entry is None else entry.line for _, entry in chained]
+    places = range(first + 1, first + 1 + len(chained))
+    if set(numbers) != set(places):
+        return [], chained
+    moved = [
+        f"line {number} stands where line {place} should: lines were moved"
+        for number, place in zip(numbers, places, strict=True)
+        if number != place
+    ]
+    by_number = dict(zip(numbers, chained, strict=True))
+    return moved, [by_number[place] for place in places]
 
 
 def lines_span(first: int, last: int, *, past: bool = False) -> str:
@@ -228,11 +248,47 @@ def receipt_problems(
 
 
 def end_problems(end: End, known: dict[int | None, str], n_lines: int, whose: str) -> list[str]:
-    if end.line > n_lines:
-        return [f"{lines_span(n_lines + 1, end.line)} missing: {whose} names line {end.line} as the last"]
+    last = max((line for line in known if line is not None), default=0)
+    if end.line > max(last, n_lines):
+        return [f"{lines_span(max(last, n_lines) + 1, end.line)} missing: {whose} names line {end.line} as the last"]
     if known.get(end.line) != end.sha256:
         return [f"line {end.line} was changed: {whose} names another"]
     return []
+
+
+def kept_problems(
+    receipts: Sequence[Receipt], keys: Mapping[str, Verify], came: Collection[tuple[str, int]]
+) -> list[str]:
+    """What is wrong with the receipts that a coordinator kept of a run.
+
+    Parameters
+    ----------
+    receipts : sequence of Receipt
+        Those of the run, in the order of their file.
+    keys : mapping of str to callable
+        Whether a site's key signed some bytes, by its name.
+    came : collection of (str, int)
+        Sites and exchanges of which the run has replies: each must have its receipt.
+    """
+    problems = []
+    runs = Counter(receipt.run for receipt in receipts)
+    last: dict[str, int] = {}
+    for number, receipt in enumerate(receipts, start=1):
+        what = f"line {number}, of {receipt.site} for exchange {receipt.exchange}, "
+        if receipt.site not in keys or not receipt.is_signed(keys[receipt.site]):
+            problems.append(f"{what}was not signed by the site's key")
+        elif receipt.run != runs.most_common(1)[0][0]:
+            problems.append(f"{what}is of another run")
+        elif receipt.exchange < last.get(receipt.site, 0):
+            problems.append(f"{what}stands behind a later one: lines were moved")
+        last[receipt.site] = max(receipt.exchange, last.get(receipt.site, 0))
+    kept = {(receipt.site, receipt.exchange) for receipt in receipts}
+    problems += [
+        f"the line of {site} for exchange {exchange} is missing: its replies are in the run"
+        for site, exchange in sorted(set(came) - kept, key=lambda each: (each[1], each[0]))
+        if site in keys
+    ]
+    return problems
 
 
 def fits(verify: Verify, data: bytes, signature: str) -> bool:

@@ -2,10 +2,10 @@
 
 Who runs what::
 
-    koncord run  --socket-->  relay (ServerApp)  --SuperLink, nginx-->  koncord join
-    link.py                   relay.py                                  fleet.py
+    koncord run   --SuperLink, nginx-->   koncord join
+    link.py, exchange.py, carrier.py      fleet.py
 
-`koncord run` holds the server's side of the method and the journal. The relay only carries; it lives and dies with the
-connection to `koncord run`. At a site, koncord itself speaks Flower's Fleet API: no program that came with a run is
-ever fetched.
+`koncord run` holds the server's side of the method and the journal, and claims a run of Flower that carries its
+messages. At a site, koncord itself speaks Flower's Fleet API. On neither side a program that came with a run is ever
+fetched, and none is started for it.
 """

@@ -5,7 +5,7 @@ Flower's Control API asks for no credentials; it is reached on this machine alon
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,12 +13,8 @@ import httpx
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListNodesResponse,
-    ListRunsRequest,
-    ListRunsResponse,
     RegisterNodeRequest,
     RegisterNodeResponse,
-    StopRunRequest,
-    StopRunResponse,
     UnregisterNodeRequest,
     UnregisterNodeResponse,
 )
@@ -63,22 +59,6 @@ def nodes(place: Coordinator) -> dict[int, KnownKey]:
     return {each.node_id: node_of(each) for each in listed}
 
 
-def is_carried(place: Coordinator, run: str) -> bool:
-    """Whether Flower still carries its run of this number, or is about to: not if it has ended or was started anew."""
-    try:
-        with control(place, "list its runs") as calls:
-            found = calls.call(f"{CONTROL}/list-runs", ListRunsRequest(run_id=int(run)), ListRunsResponse).run_dict
-    except KoncordError:
-        return False
-    return int(run) in found and found[int(run)].status.status != "finished"
-
-
-def stop_run(place: Coordinator, run: str) -> None:
-    """Have Flower give up a run that has not begun: it would try to begin it for ever."""
-    with suppress(KoncordError), control(place, "stop a run") as calls:
-        calls.call(f"{CONTROL}/stop-run", StopRunRequest(run_id=int(run)), StopRunResponse)
-
-
 def node_of(info: NodeInfo) -> KnownKey:
     """What Flower says of a node, in koncord's words."""
     state = KEY_STATES[info.status]
@@ -92,9 +72,8 @@ def node_of(info: NodeInfo) -> KnownKey:
 def control(place: Coordinator, what: str) -> Iterator[Calls]:
     """Calls of Flower's Control API; `KoncordError` says what could not be done."""
     authority = place.internal_authority
-    host = f"[{place.flower_host}]" if ":" in place.flower_host else place.flower_host
     calls = Calls(
-        f"{host}:{place.internal_port}",
+        place.flower_address,
         authority=None if authority is None else authority.read_bytes(),
         component="koncord",
     )

@@ -1,4 +1,4 @@
-"""What `koncord run` and its relay say to each other: a JSON header and named bytes, in one frame."""
+"""What a site and the copy of it that answers say to each other: a JSON header and named bytes, in one frame."""
 
 import json
 from collections.abc import Mapping

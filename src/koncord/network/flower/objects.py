@@ -16,12 +16,16 @@ from flwr.proto.error_pb2 import Error
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.recorddict_pb2 import RecordDict as NoRecords
 
+COORDINATOR_NODE = 1  # Flower's number of what asks
 FAILED = 2  # Flower's code of a message that was not answered because the program at the site failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A reply: the message without its content, and the objects of all of it by number, children first."""
+    """A message without its content, and the objects of all of it by number, the message itself first.
+
+    Who receives it has read it when its last record is there: then Flower forgets it, and takes no more of it.
+    """
 
     message: Message
     tree: ObjectTree
@@ -50,6 +54,23 @@ def record_in(tree: ObjectTree, name: str, pull: Callable[[str], bytes]) -> dict
     return dict(ConfigRecord.inflate(content))
 
 
+def question_to(
+    node: int, *, run: int, task: int, kind: str, group: str, ttl: float, name: str, record: Mapping[str, Any]
+) -> Outgoing:
+    """A message with one record for a node, from the task of a run."""
+    metadata = Metadata(
+        run_id=run,
+        src_node_id=COORDINATOR_NODE,
+        dst_node_id=node,
+        group_id=group,
+        created_at=time.time(),
+        ttl=ttl,
+        message_type=kind,
+        src_task_id=task,
+    )
+    return with_record(metadata, name, record)
+
+
 def reply_to(asked: Metadata, name: str, record: Mapping[str, Any] | None) -> Outgoing:
     """The reply with one record, or without one an error: that the site does not answer this."""
     now = time.time()
@@ -68,10 +89,14 @@ def reply_to(asked: Metadata, name: str, record: Mapping[str, Any] | None) -> Ou
     if record is None:
         error = Error(code=FAILED, reason="a site of koncord does not answer this.")
         return outgoing(Message(metadata=metadata, error=error), {}, None)
+    return with_record(metadata, name, record)
+
+
+def with_record(metadata: Metadata, name: str, record: Mapping[str, Any]) -> Outgoing:
     config = ConfigRecord(dict(record))
     content = RecordDict({name: config})
     inner = ObjectTree(object_id=content.object_id, children=[ObjectTree(object_id=config.object_id)])
-    objects = {config.object_id: config.deflate(), content.object_id: content.deflate()}
+    objects = {content.object_id: content.deflate(), config.object_id: config.deflate()}
     return outgoing(Message(metadata=metadata), objects, inner)
 
 
@@ -85,7 +110,7 @@ def outgoing(bare: Message, objects: Mapping[str, bytes], inner: ObjectTree | No
     if inner is not None:
         bare.content.CopyFrom(NoRecords())
     return Outgoing(
-        message=bare, tree=ObjectTree(object_id=number, children=children), objects={**objects, number: whole}
+        message=bare, tree=ObjectTree(object_id=number, children=children), objects={number: whole, **objects}
     )
 
 
