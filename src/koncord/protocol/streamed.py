@@ -260,6 +260,7 @@ class StreamedGroups:
     counts: IntArray  # (n_labels,) rows of each label, as they may be sent
     rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
     n_rarer: IntArray  # (n_cells, n_two_valued) rows that have it
+    cell_labels: IntArray  # (n_cells,) the label that the rows of each cell are sent with
 
     def labels(self, X: FloatArray) -> IntArray:
         """The label of rows as they came."""
@@ -269,12 +270,6 @@ class StreamedGroups:
     def cells(self) -> Iterator[tuple[FloatArray, IntArray]]:
         """Coded rows, two-valued columns as they are sent, and their cells: one pass."""
         return self._sorted("sums by cell", self.last.cells)
-
-    def label_of_cells(self) -> IntArray:
-        """The label that the rows of each cell are sent with."""
-        labels = np.zeros(len(self.rarer), dtype=np.int64)
-        labels[self.last.cells] = self.last.allowed
-        return labels
 
     def batches(self) -> Iterator[tuple[FloatArray, IntArray]]:
         """Coded rows, two-valued columns as they are sent, and their labels: one pass."""
@@ -363,6 +358,7 @@ class StreamedPartition:
         allowed = np.repeat(np.arange(n_labels)[None], n_cells, axis=0)
         counts = np.zeros(n_labels, dtype=np.int64)
         rarer, n_rarer = list(self.rarer), list(self.n_rarer)
+        cell_labels: dict[int, int] = {}
         found: dict[int, list[int]] = {}
         for name in sorted(summer.places):
             found.setdefault(name // n_labels, []).append(name % n_labels)
@@ -379,6 +375,7 @@ class StreamedPartition:
                     n_rarer.append(sums[at].rarer[0])
                 else:
                     rarer[cell], n_rarer[cell] = (sent[0] if len(parts) > 1 else rarer[cell]), sums[0].rarer[0]
+                cell_labels[new] = label_of[part[0]]
                 for group in part:
                     cells[cell, label_of[group]] = new
                     allowed[cell, label_of[group]] = label_of[part[0]]
@@ -391,6 +388,7 @@ class StreamedPartition:
             counts=counts,
             rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1),
             n_rarer=np.array(n_rarer, dtype=np.int64).reshape(len(rarer), -1),
+            cell_labels=np.array([cell_labels.get(cell, 0) for cell in range(len(rarer))], dtype=np.int64),
         )
         self.sortings = (*self.sortings, last)
         self.rarer, self.n_rarer = found_groups.rarer, found_groups.n_rarer

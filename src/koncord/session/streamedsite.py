@@ -264,7 +264,7 @@ class StreamedSite(Site):
         means = sums / np.maximum(counts, 1)[:, None]
         scatters = np.maximum(squares - counts * np.vecdot(means, means), 0.0)
         there = counts > 0
-        labels = groups.label_of_cells()[there]
+        labels = groups.cell_labels[there]
         return setup.attribute_cells(counts[there], means[there], scatters[there], labels, k, self.min_report)
 
 
