@@ -7,8 +7,8 @@ import pytest
 from malicious import FLOOR, N_ROWS, Malicious, joined, n_rows_reported, state_folder, table
 
 from koncord.aggregate import consensus
-from koncord.protocol import setup
 from koncord.errors import NotAllowed
+from koncord.protocol import setup
 from koncord.protocol.wire import unpack
 
 N_RUNS = 20

@@ -1,4 +1,4 @@
-"""What a coordinator makes of the shape of columns: fences as windows, fills as marks, products, silhouettes, levels."""
+"""What a coordinator makes of the shape of columns: fences, fills, products, silhouettes, cuts."""
 
 from dataclasses import replace
 
@@ -113,9 +113,7 @@ def test_sums_tell_the_same_on_whatever_scale_they_are_asked(tmp_path):
         sums = opened(coordinator, replace(measure, paired=True))
         covariances = sums.products / sums.pairs - np.outer(sums.means, sums.means)
         spreads = np.sqrt(sums.scatters / sums.counts)
-        seen.append(
-            np.concatenate([about + scale * sums.means, scale * spreads, (covariances * scale**2).ravel()])
-        )
+        seen.append(np.concatenate([about + scale * sums.means, scale * spreads, (covariances * scale**2).ravel()]))
         coordinator.new_run()
     np.testing.assert_allclose(seen[1], seen[0], rtol=1e-6)
     np.testing.assert_allclose(seen[2], seen[0], rtol=1e-3)  # floats, about a mean that is large beside the scale
@@ -129,9 +127,7 @@ class Filling:
 
     def __init__(self, place, X, rng):
         self.X, d = X, X.shape[1]
-        self.coordinator = Malicious(
-            place, X, aggregator="fedkmeans", parameters={"n_clusters": 50, "n_rounds": 9}
-        )
+        self.coordinator = Malicious(place, X, aggregator="fedkmeans", parameters={"n_clusters": 50, "n_rounds": 9})
         self.scales = np.where(np.arange(d) == 0, 1e6, 1.0)
         self.centers = np.nan_to_num(X[rng.permutation(len(X))[:50]]) / self.scales
         self.centers[:, 0] = 0
@@ -234,7 +230,6 @@ def test_sums_that_are_asked_for_again_after_the_plan_are_the_same(tmp_path):
     assert coordinator.ask(measure) == first
     coordinator.new_run()
     assert coordinator.ask(measure) == first
-
 
 
 # --- cuts ---

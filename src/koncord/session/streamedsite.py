@@ -250,7 +250,6 @@ class StreamedSite(Site):
             scored=np.where(is_scored, counts, 0),
         )
 
-
     def _attributed_cells(self, found: ScaledStreamedGroups, k: int) -> setup.Holdings:
         """Rows and silhouettes by global cluster, from sums over the cells: one pass."""
         groups, d = found.groups, self.X.shape[1]
