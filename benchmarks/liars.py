@@ -170,8 +170,8 @@ def main():
                 runs = [one_run(data, AGGREGATORS[label], lie, seed) for seed in range(first, last + 1)]
                 mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
                 facts = f"{mean['k']:6.1f} {mean['ari']:6.3f} {mean['weak']:5.1f} {mean['kept_k']:7.1f}"
-                last = f"{mean['kept_ari']:9.3f} {mean['set_aside']:10.1f}"
-                print(f"{name:9} {label:22} {lie:10} {facts} {last}", flush=True)
+                shown = f"{mean['kept_ari']:9.3f} {mean['set_aside']:10.1f}"
+                print(f"{name:9} {label:22} {lie:10} {facts} {shown}", flush=True)
                 rows.append({"set": name, "aggregator": label, "lie": lie, "runs": runs})
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
