@@ -79,6 +79,7 @@ def test_one_of_five_sites_is_killed_in_each_step_and_the_run_ends(federation):
             is_missed = f"{site} (" in run.text or run.process.poll() is not None
             if is_dead and is_missed and site not in back:
                 back.add(site)
+                federation.joined[site].process.wait(30)  # it was killed, and nobody has asked for its end
                 federation.join(site, options=(*BUDGET, "--secure-sums"))
         if run.process.poll() not in (None, 0):  # the next was killed before the last was back
             assert "the run needs at least 4" in run.text or STOPPED in run.text, run.text
