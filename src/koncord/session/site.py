@@ -334,8 +334,8 @@ class Site:
         raw = self.partition.rows.raw
         sent = {}
         for name, levels in self.levels.items():
-            told = level_counts(raw[:, self.columns.index(name)], levels, self.min_report)
-            sent[name] = tuple(level if level in told else OTHER for level in levels)
+            reported = level_counts(raw[:, self.columns.index(name)], levels, self.min_report)
+            sent[name] = tuple(level if level in reported else OTHER for level in levels)
         return sent
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
