@@ -41,11 +41,11 @@ def state_folder(folder, X, **options):
     return joined(folder / "north", X, **options)
 
 
-def joined(folder, X, **options):
+def joined(folder, X, levels=None, **options):
     """The state folder of a site that joins with this table, for the first time or again."""
     invitation = Invitation(site="north", address="localhost:1", authority="ca", key=KEY)
     policy = SitePolicy(**{"min_report": FLOOR, **options})
-    return SiteFolder.create(folder, invitation, X, columns_of(X), policy)
+    return SiteFolder.create(folder, invitation, X, columns_of(X), policy, levels=levels)
 
 
 class Malicious:

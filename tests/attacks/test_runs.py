@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from malicious import N_ROWS, Malicious, joined, n_rows_reported, state_folder, table
+from malicious import FLOOR, N_ROWS, Malicious, joined, n_rows_reported, state_folder, table
 
 from koncord.aggregate import consensus
 from koncord.errors import NotAllowed
+from koncord.protocol import setup
 from koncord.protocol.wire import unpack
 
 N_RUNS = 20
@@ -112,3 +113,74 @@ def test_an_owner_who_wants_no_answers_from_old_rows_is_asked_again(tmp_path):
     joined_again(place, X[:950], changed="refuse")
     with pytest.raises(NotAllowed, match="other columns"):
         joined_again(place, X[:950, :5])
+
+
+def category_table(names):
+    """A column of numbers and one of positions in sorted levels, as a file of these names is read."""
+    levels = tuple(sorted(set(names)))
+    numbers = table()[: len(names), :1]
+    return np.column_stack([numbers, [float(levels.index(name)) for name in names]]), {"x1": levels}
+
+
+def sums_of(coordinator, n_columns):
+    """Count and sum of the column of numbers."""
+    measure = setup.Measure(columns=("x0",), means=np.zeros(1), scales=np.full(1, 1e-6))
+    sketch = unpack(coordinator.ask(setup.Survey())[0], (setup.Sketch,))[0]
+    measured = unpack(coordinator.ask(measure)[0], (setup.Measured,))[0]
+    coordinator.new_run()
+    assert len(sketch.inputs) == n_columns
+    return sketch, measured
+
+
+def test_a_new_level_does_not_make_all_rows_new_ones(tmp_path, capsys):
+    """Positions in sorted levels move with a level that sorts first: the table would be answered about anew."""
+    names = ["b"] * 150 + ["c"] * 100 + ["d"] * 50
+    X, levels = category_table(names)
+    place = joined(tmp_path / "north", X, levels)
+    coordinator = Malicious(place, X)
+    first, sums = sums_of(coordinator, 2)
+    X, levels = category_table([*names, "a"])
+    joined(place.folder, X, levels)
+    second, again = sums_of(coordinator, 2)
+    with capsys.disabled():
+        print(f"\n  a new level: {second.count - first.count} rows more are answered about", end=" ")
+    assert (first.count, second.count) == (300, 300)
+    assert again.means.tolist() == sums.means.tolist()
+    X, levels = category_table([*names, *["a"] * FLOOR])
+    joined(place.folder, X, levels)
+    third, _ = sums_of(coordinator, 2)
+    assert third.count == 300 + FLOOR
+    assert dict(zip(third.levels, third.level_rows.tolist(), strict=True)) == {
+        "0:b": 150,
+        "0:c": 100,
+        "0:d": 50,
+        "0:a": FLOOR,
+    }
+
+
+def test_levels_that_are_too_rare_to_be_sent_are_not_told_by_a_plan_that_names_them(tmp_path, capsys):
+    """Whoever guesses the name of a level asks for its feature: how many rows of a cell have it?"""
+    rng = np.random.default_rng(1)
+    names = ["healthy"] * 280 + ["ill"] * 20
+    rare = [int(at) for at in rng.permutation(280)[:7]]
+    for at in rare:
+        names[at] = "rare"
+    X, levels = category_table(names)
+    coordinator = Malicious(joined(tmp_path / "north", X, levels), X)
+    measure = setup.Measure(columns=("x0",), means=np.zeros(1), scales=np.ones(1))
+    assert coordinator.ask(measure) is not None
+    plan = setup.Prepare(
+        seed=0,
+        columns=("x0",),
+        means=np.zeros(1),
+        scales=np.ones(1),
+        categories=("x1",),
+        levels=("0:rare", "0:healthy"),
+        shares=np.array([0.5, 0.5]),
+    )
+    assert coordinator.ask(plan) is not None, coordinator.seen
+    micro = micro_clusters(coordinator)
+    n_rare = micro.counts * (micro.means[:, 1] * np.sqrt(0.5) + 0.5)
+    with capsys.disabled():
+        print(f"\n  rows of a rare level that is asked for by name: {n_rare.sum():.0f} of {len(rare)}", end=" ")
+    np.testing.assert_allclose(n_rare, 0, atol=1e-9)

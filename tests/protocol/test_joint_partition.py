@@ -242,7 +242,7 @@ def test_a_row_far_from_a_tight_cloud_stays_in_a_group_in_which_it_is_not_told()
     rows = rows_of(X, 20)
     labels = np.zeros(len(X), dtype=np.int64)
     labels[:20], labels[-1] = 1, 1  # twenty rows of the tight cloud and the far one
-    assert rows.is_dominated(np.flatnonzero(labels))
+    assert rows.is_told(np.flatnonzero(labels))
     told, cells = refined(one_cell(rows), labels, rows, 20)
     assert len(cells) == 1
     assert not told.any()

@@ -23,7 +23,7 @@ def answered(version, rng, n_questions=3):
     """The version after some answers, and the rows that each group of each answer is a sum of."""
     if len(version.X) < LEAST:  # of which nothing is sent
         return version, []
-    partition = JointPartition(version.rows(), LEAST)
+    partition = JointPartition(version.rows(LEAST), LEAST)
     partition.store.cells = version.cells
     groups = [version.X]
     for _ in range(n_questions):
@@ -134,4 +134,4 @@ def test_rows_with_gaps_are_known_again_and_may_be_added():
     assert (change.n_added, change.n_waiting, len(after.X)) == (25, 0, 85)
     assert not np.isnan(after.moved).any()
     np.testing.assert_array_equal(after.moved[:60], first.moved)
-    np.testing.assert_array_equal(after.rows().gaps, np.isnan(after.X))
+    np.testing.assert_array_equal(after.rows(LEAST).gaps, np.isnan(after.X))

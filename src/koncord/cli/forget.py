@@ -15,8 +15,10 @@ then; nobody is asked again, and what the site sent is deleted. The model is, to
 site on the scale that was agreed on. That scale stays: it holds the site's sums among those of all sites, and only a
 new run forgets these too.
 
-It works for methods that ask every site once (consensus, fedkstarhc, hdbscan, kfed, spahm). Labels in DIR are
-deleted, as they are those of the model before; koncord predict DIR FILE gives new ones.
+It works for methods that ask every site once (consensus, fedkstarhc, hdbscan, kfed, spahm), without a privacy budget:
+with one, each question follows from the noisy sums of all sites, so a run without the site is a new run, which costs
+the others their budget anew. Labels in DIR are deleted, as they are those of the model before; koncord predict DIR
+FILE gives new ones.
 """
 EPILOG = """\
 examples:
@@ -42,20 +44,23 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from koncord._files import locked
+    from koncord.errors import KoncordError
     from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
     from koncord.runs.folder import LOCK, MODEL, PAGE, REPORTS, read_run, replace_run
     from koncord.runs.reports import Reports
     from koncord.session.federation import RunResult
-    from koncord.session.growing import without
+    from koncord.session.growing import NO_REPORTS_WITH_BUDGET, without
 
     if not args.folder.is_dir():
         raise ValueError(f"--run needs the folder of a run; there is no '{args.folder}'.")
     with locked(args.folder / LOCK, busy=f"A koncord run works in '{args.folder}'; wait until it ends.", removes=True):
+        model, record = read_run(args.folder)
+        if model.session.privacy:
+            raise KoncordError(NO_REPORTS_WITH_BUDGET)
         reports = Reports.load(args.folder / REPORTS)
         if args.site not in reports.sites:
             raise ValueError(f"SITE must be one of this run, {', '.join(reports.sites)}; got {args.site!r}.")
-        model, record = read_run(args.folder)
         left = without(RunResult(model=model, record=record, reports=reports), args.site)
         replace_run(args.folder, left.model, left.record, page(left.model, left.record), left.reports)
     if args.json:

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from koncord.kernels.assign import nearest
 from koncord.types import FloatArray, IntArray
@@ -65,3 +65,29 @@ def in_order_of_appearance(labels: IntArray) -> IntArray:
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     renamed: IntArray = np.argsort(np.argsort(first))[inverse]
     return renamed
+
+
+def group_silhouettes(
+    counts: IntArray, means: FloatArray, variances: FloatArray, labels: IntArray
+) -> FloatArray | None:
+    """Silhouette of the rows of each group, from counts, means and mean squared distances to the means (n_groups,).
+
+    A row is at the root mean squared distance of its group from the rows of another. None for one label.
+    """
+    _, labels = np.unique(labels, return_inverse=True)
+    k = int(labels.max(initial=-1)) + 1
+    if k < 2:
+        return None
+    at = np.arange(len(labels))
+    distances = np.sqrt(cdist(means, means, "sqeuclidean") + variances[:, None] + variances)
+    membership = np.zeros((len(labels), k))
+    membership[at, labels] = counts
+    sizes = membership.sum(axis=0)
+    sums = distances @ membership
+    own = (sums[at, labels] - np.diagonal(distances)) / np.maximum(sizes[labels] - 1, 1)
+    sums /= sizes
+    sums[at, labels] = np.inf
+    other = sums.min(axis=1)
+    widest = np.maximum(own, other)
+    values: FloatArray = np.where(widest > 0, (other - own) / np.where(widest > 0, widest, 1.0), 0.0)
+    return values

@@ -125,6 +125,8 @@ class SiteFolder:
         Unless it `may_weaken`, nothing is written over the files of a site with stronger limits: `NotAllowed` says what
         would become weaker. The caller is the folder's `sole_owner`.
         """
+        if levels and (folder / "site.json").exists():
+            X, levels = with_known_levels(X, columns, levels, cls.load(folder).levels)
         usual = usual_methods(with_rows=policy.allows_disclosure)
         methods = tuple(sorted(set(policy.methods))) if policy.methods else usual
         made = cls(
@@ -274,6 +276,27 @@ def note_public(path: Path, private: str) -> None:
     known = path.read_text(encoding="ascii").splitlines() if path.exists() else []
     if public not in known:
         write_atomic(path, "\n".join([*known, public, ""]).encode())
+
+
+def with_known_levels(
+    X: FloatArray,
+    columns: tuple[str, ...],
+    levels: Mapping[str, tuple[str, ...]],
+    before: Mapping[str, tuple[str, ...]],
+) -> tuple[FloatArray, dict[str, tuple[str, ...]]]:
+    """The table with the levels of every category in the places that they had before, new ones behind them.
+
+    Positions in sorted levels would all move with a new level: the rows would count as others, answered about anew.
+    """
+    table, placed = X.copy(), dict(levels)
+    for name, own in levels.items():
+        known = before.get(name, ())
+        placed[name] = (*known, *(level for level in own if level not in known))
+        places = np.array([placed[name].index(level) for level in own], dtype=float)
+        codes = X[:, columns.index(name)]
+        is_there = ~np.isnan(codes)
+        table[is_there, columns.index(name)] = places[codes[is_there].astype(np.int64)]
+    return table, placed
 
 
 def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]] | None = None) -> str:

@@ -66,8 +66,9 @@ def level_counts(codes: FloatArray, levels: Sequence[str], floor: int) -> dict[s
 def measure(X: FloatArray, draft: Plan, floor: int, *, paired: bool = False, raw: FloatArray | None = None) -> Measures:
     """Sums over the shaped columns of numbers of X (n, n_columns), which are those of the draft, in its order.
 
-    With `paired`, also sums of products over the rows that have both of two columns. No other sum is sent over these
-    rows, so that nothing follows from a difference. `raw` are the values before any were moved, if some were.
+    With `paired`, also sums of products over the rows that have both of two columns: of what deviates from the means of
+    the columns, to which the products of these means are added. So no other sum over these rows follows, whatever
+    the draft subtracts. `raw` are the values before any were moved, if some were.
     """
     shaped = draft.shaped(X)
     Z = (shaped - draft.means) / draft.scales
@@ -81,8 +82,9 @@ def measure(X: FloatArray, draft: Plan, floor: int, *, paired: bool = False, raw
     products = pairs = None
     if paired:
         both = (is_there.T.astype(float) @ is_there).astype(np.int64)
-        products = np.where(both >= floor, filled.T @ filled, 0.0)
+        gaps = np.where(is_there, Z - means, 0.0)
         pairs = np.where(both >= floor, rounded_down(both, len(X), floor), 0)
+        products = np.where(both >= floor, gaps.T @ gaps + pairs * np.outer(means, means), 0.0)
     return Measures(
         counts=np.where(is_reported, rounded_down(exact, len(X), floor), 0),
         means=np.where(is_reported, means, 0.0),

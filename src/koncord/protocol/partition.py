@@ -12,11 +12,15 @@ controlled rounding: the cells that a cell is divided into send what it sent, di
 
 Dominance is judged where sums are taken: of a column that is logged, on the logarithms. The first question for sums
 says how columns are shaped (logarithm, fence), and the rows stay so for good: sums of values and sums of values behind
-another fence would differ by what lies between, which may be one row.
+another fence would differ by what lies between, which may be one row. What stands in for missing values is decided once
+as well, by the first plan (`koncord.protocol.setup.completed`).
+
+Who asks knows the values that a fence moved, and what stands in for missing ones: these hide nobody. So of every column
+a cell has no value of a row itself, or at least half as many as the floor asks of rows.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +34,8 @@ BASE = 3
 # A column with at most this many values for each row has levels, which rows share, and no magnitudes that tell of one
 # row (DataSHIELD's nfilter.levels.density).
 LEVELS = 0.33
+# Of the floor: values of rows themselves that a column of a cell has at least, if it has any; the others are known.
+LEAST_OPEN_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +61,41 @@ class Rows:
     values: FloatArray  # (2, n_two_valued) the more frequent value and the rarer one
     gaps: BoolArray  # (n_rows, n_features) values that are missing; in X the median of their column stands there
     scales: FloatArray  # (n_features,) standard deviation of each column; 1 of one that is constant
+    is_known: BoolArray  # (n_rows, n_features) values that are missing or were moved to a fence: who asks knows them
+    least_open: int = 0  # other values that a column of a cell has at least, if it has any
 
-    def is_dominated(self, rows: IntArray) -> bool:
-        return is_dominated(self.X[rows][:, ~self.is_shared])
+    def is_told(self, rows: IntArray) -> bool:
+        """Whether sums over these rows tell too much of one: it dominates, or too few values are not known anyway."""
+        if is_dominated(self.X[rows][:, ~self.is_shared]):
+            return True
+        return bool(self.least_open and self.is_known.any() and has_few_open(~self.is_known[rows], self.least_open))
 
     def safe_cuts(self, rows: IntArray, sizes: IntArray) -> BoolArray:
-        """For each size s, whether neither the first s of these rows nor the others are dominated."""
-        return safe_cuts(self.X[rows][:, ~self.is_shared], sizes)
+        """For each size s, whether sums over neither the first s of these rows nor the others tell too much."""
+        safe = safe_cuts(self.X[rows][:, ~self.is_shared], sizes)
+        if self.least_open and self.is_known.any():
+            first = np.cumsum(~self.is_known[rows], axis=0)
+            for n_open in (first[sizes - 1], first[-1] - first[sizes - 1]):
+                safe &= ~((n_open > 0) & (n_open < self.least_open)).any(axis=1)
+        return safe
+
+
+def has_few_open(is_open: BoolArray, least: int) -> bool:
+    """Whether some column (n_rows, n_features) has values that are not known, but fewer than `least`."""
+    n_open = is_open.sum(axis=0)
+    return bool(((n_open > 0) & (n_open < least)).any())
+
+
+def least_open(least: int) -> int:
+    """Values that a column of a cell has at least, if it has any, with this floor."""
+    return int(np.ceil(LEAST_OPEN_SHARE * least)) if least > 1 else 0
 
 
 def rows_of(X: FloatArray, least: int) -> Rows:
     """Rows of a table (n, n_features) as answers see them; `least` is the floor."""
     pairs = pairs_of(X)
     magnitudes = is_magnitude(X, pairs)
-    return coded_rows(X, moved_of(X, least, pairs, magnitudes=magnitudes), pairs, magnitudes)
+    return coded_rows(X, moved_of(X, least, pairs, magnitudes=magnitudes), pairs, magnitudes, least=least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +112,15 @@ class Shaping:
     def unshaped(self, X: FloatArray) -> FloatArray:
         """A shaped table in its own units."""
         return self._with(X, self.plan.unshaped(X[:, self.at]))
+
+    def is_moved(self, X: FloatArray) -> BoolArray:
+        """Values (n, n_features) that the fence moves, or what small values are raised to before the logarithm."""
+        own = X[:, self.at]
+        free = replace(self.plan, low=None, high=None, least=None)
+        no_logarithm = self.plan.is_logged & (own <= 0)
+        moved = np.zeros(X.shape, dtype=np.bool_)
+        moved[:, self.at] = (self.plan.shaped(own) != free.shaped(own)) | no_logarithm
+        return moved
 
     def _with(self, X: FloatArray, columns: FloatArray) -> FloatArray:
         table = X.copy()
@@ -116,7 +152,15 @@ def recoded(rows: Rows, least: int, shaping: Shaping) -> Rows:
     """The same rows, moved where they dominate a shaped column."""
     pairs = np.full((2, rows.raw.shape[1]), np.nan)
     pairs[:, rows.two_valued] = rows.values
-    return coded_rows(rows.raw, moved_of(rows.raw, least, pairs, shaping), pairs)
+    moved = moved_of(rows.raw, least, pairs, shaping)
+    return coded_rows(rows.raw, moved, pairs, shaping=shaping, least=least)
+
+
+def unshaped(rows: Rows, least: int) -> Rows:
+    """The same rows as they are before columns are shaped."""
+    pairs = np.full((2, rows.raw.shape[1]), np.nan)
+    pairs[:, rows.two_valued] = rows.values
+    return coded_rows(rows.raw, moved_of(rows.raw, least, pairs), pairs, least=least)
 
 
 def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
@@ -126,10 +170,21 @@ def is_magnitude(X: FloatArray, pairs: FloatArray) -> BoolArray:
     return magnitudes
 
 
-def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray, magnitudes: BoolArray | None = None) -> Rows:
+def coded_rows(
+    X: FloatArray,
+    moved: FloatArray,
+    pairs: FloatArray,
+    magnitudes: BoolArray | None = None,
+    *,
+    shaping: Shaping | None = None,
+    least: int,
+) -> Rows:
     """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
     two_valued = np.flatnonzero(~np.isnan(pairs[0]))
     deviations = moved.std(axis=0)
+    is_known = np.isnan(X)
+    if shaping is not None:
+        is_known |= shaping.is_moved(X) & np.isnan(pairs[0])
     return Rows(
         X=moved,
         raw=X,
@@ -139,6 +194,8 @@ def coded_rows(X: FloatArray, moved: FloatArray, pairs: FloatArray, magnitudes: 
         values=pairs[:, two_valued],
         gaps=np.isnan(X),
         scales=np.where(deviations > 0, deviations, 1.0),
+        is_known=is_known,
+        least_open=least_open(least),
     )
 
 
@@ -209,7 +266,7 @@ def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> lis
     A group that may not be sent on its own goes with the one whose mean is nearest. A part begins with the rows whose
     label it keeps.
     """
-    alone = [at for at, group in enumerate(groups) if len(group) >= least and not rows.is_dominated(group)]
+    alone = [at for at, group in enumerate(groups) if len(group) >= least and not rows.is_told(group)]
     hosts = sorted({most, *alone})
     parts = {at: [groups[at]] for at in hosts}
     means = np.array([rows.X[group].mean(axis=0) for group in groups]) / rows.scales
@@ -218,11 +275,11 @@ def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> lis
             squared = ((means[hosts] - means[at]) ** 2).sum(axis=1)
             parts[hosts[int(squared.argmin())]].append(groups[at])
     leaving = [np.concatenate(part) for at, part in parts.items() if at != most]
-    leaving = sorted((part for part in leaving if not rows.is_dominated(part)), key=len, reverse=True)
+    leaving = sorted((part for part in leaving if not rows.is_told(part)), key=len, reverse=True)
     whole = np.concatenate(groups)
     while True:
         staying = np.setdiff1d(whole, np.concatenate([whole[:0], *leaving]))
-        if not leaving or not rows.is_dominated(staying):
+        if not leaving or not rows.is_told(staying):
             return [staying, *leaving]
         leaving.pop()
 
@@ -277,13 +334,16 @@ class Store(Protocol):
     def first_asked(self, asked: bytes) -> bytes:
         """The first question for sums over these rows, which is kept from now on: this one if there was none."""
 
+    def first_plan(self, plan: bytes) -> bytes:
+        """The first plan that missing values were filled in by, which is kept from now on: this one if none was."""
+
 
 class InMemory:
     """Cells kept as long as this object."""
 
     def __init__(self) -> None:
         self.cells: JointCells | None = None
-        self.asked = b""
+        self.asked = self.plan = b""
 
     def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
         self.cells = change(self.cells)
@@ -292,6 +352,10 @@ class InMemory:
     def first_asked(self, asked: bytes) -> bytes:
         self.asked = self.asked or asked
         return self.asked
+
+    def first_plan(self, plan: bytes) -> bytes:
+        self.plan = self.plan or plan
+        return self.plan
 
 
 class JointPartition:
@@ -307,11 +371,22 @@ class JointPartition:
         Where the cells are kept; None is in memory.
     is_shaped : bool, default False
         Whether the rows are shaped as the first question for sums said.
+    is_filled : bool, default False
+        Whether the missing values of the rows are filled in as the first plan said.
     """
 
-    def __init__(self, rows: Rows, least: int, store: Store | None = None, *, is_shaped: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        least: int,
+        store: Store | None = None,
+        *,
+        is_shaped: bool = False,
+        is_filled: bool = False,
+    ) -> None:
         self.rows = rows
         self.is_shaped = is_shaped
+        self.completed: FloatArray | None = rows.X if is_filled else None
         self.least = least
         self.store: Store = InMemory() if store is None else store
 
@@ -323,6 +398,12 @@ class JointPartition:
         if shaping is not None:
             self.rows = recoded(self.rows, self.least, shaping)
         self.is_shaped = True
+
+    def complete(self, plan: bytes, completed_by: Callable[[bytes], FloatArray]) -> FloatArray:
+        """The rows without gaps, filled in by the first plan: by this one if there was none before."""
+        if self.completed is None:
+            self.completed = completed_by(self.store.first_plan(plan))
+        return self.completed
 
     def open(self) -> JointCells:
         """The cells as they are; from now on something was answered."""

@@ -12,14 +12,14 @@ from koncord._validation import LARGEST_VALUE
 from koncord.errors import ColumnsDiffer, KoncordError
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
-from koncord.kernels.silhouette import MAX_SCORED, silhouettes
+from koncord.kernels.silhouette import MAX_SCORED, group_silhouettes, silhouettes
 from koncord.kernels.splitting import ROUNDING
 from koncord.prepare.columns import Columns, Measures, describe_columns, measure
 from koncord.prepare.plan import Plan
 from koncord.prepare.settings import FILLS, Fill
 from koncord.prepare.sketch import ColumnSketch
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.partition import Shaping
+from koncord.protocol.partition import Rows, Shaping, gaps_filled
 from koncord.protocol.schema import LARGEST, LARGEST_FLOAT, SMALLEST_FLOAT, Array, Names, Number, Word, sent_by
 from koncord.protocol.wire import unpack
 from koncord.types import FloatArray, IntArray
@@ -27,6 +27,10 @@ from koncord.types import FloatArray, IntArray
 LARGEST_SEED = 2**128
 # Digits of a deviation that a common scale needs.
 DIGITS = 3
+# A correlation is sent in steps of this over the number of rows: no row moves it by much more than a step.
+ROWS_A_STEP = 10
+# Share of the values of a column that a fence leaves where they are, at least: one that does not is no fence.
+INSIDE = 0.5
 # By how much of a column's deviation what a site sends of its rows may differ from its moments.
 SLACK = 0.05
 # What sums of floats in another order may differ by, beside the size of the values.
@@ -389,30 +393,103 @@ def rounded_sketch(exact: Sketch) -> Sketch:
     return replace(exact, blocks=np.where(has_span, np.rint(exact.blocks / steps) * steps, exact.blocks))
 
 
-def rounded_measures(exact: Measured) -> Measured:
-    """Sums of shaped values in as many digits as a scale needs, as `rounded`; products to the thousandth of a row's."""
+def rounded_measures(exact: Measured, asked: Measure) -> Measured:
+    """Sums of shaped values in as many digits as a scale needs, as `rounded`; correlations as far as no row moves them.
+
+    They are rounded in the units of the table, about the means that are sent: whatever scale they are asked on, they
+    tell the same.
+    """
     n = np.maximum(exact.counts, 1)
-    deviations = np.sqrt(exact.scatters / n)
-    has_scale = deviations > ROUNDING * np.abs(exact.means)
+    own = asked.means + asked.scales * exact.means
+    deviations = asked.scales * np.sqrt(exact.scatters / n)
+    has_scale = (deviations > ROUNDING * np.abs(own)) & (deviations >= SMALLEST_FLOAT)
     steps = np.where(has_scale, 10.0 ** (np.floor(np.log10(np.where(has_scale, deviations, 1.0))) - DIGITS + 1), 1.0)
+    means = np.where(has_scale, (np.rint(own / steps) * steps - asked.means) / asked.scales, exact.means)
+    spreads = np.where(has_scale, np.rint(deviations / steps) * steps / asked.scales, deviations / asked.scales)
+    is_reported = exact.counts > 0
     products = exact.products
     if products is not None and exact.pairs is not None:
-        unit = 10.0 ** (1 - DIGITS) * np.maximum(exact.pairs, 1) / 10
-        products = np.rint(products / unit) * unit
+        pairs = np.maximum(exact.pairs, 1)
+        scale = pairs * np.outer(deviations, deviations) / np.outer(asked.scales, asked.scales)
+        about_means = products - exact.pairs * np.outer(exact.means, exact.means)
+        step = np.maximum(10.0**-DIGITS, ROWS_A_STEP / pairs)
+        correlations = np.rint(np.divide(about_means, scale, out=np.zeros_like(scale), where=scale > 0) / step) * step
+        np.fill_diagonal(correlations, 1.0)
+        products = exact.pairs * (np.clip(correlations, -1, 1) * np.outer(spreads, spreads) + np.outer(means, means))
     return replace(
         exact,
-        means=np.where(has_scale, np.rint(exact.means / steps) * steps, exact.means),
-        scatters=np.where(has_scale, n * (np.rint(deviations / steps) * steps) ** 2, exact.scatters),
+        means=np.where(is_reported, means, 0.0),
+        scatters=np.where(has_scale & is_reported, n * spreads**2, exact.scatters),
         products=products,
     )
+
+
+def without_windows(asked: Measure, rows: Rows, columns: tuple[str, ...]) -> Measure:
+    """The question without fences that leave less than half of the values of a column where they are.
+
+    Such a fence is a window: the rows outside it all have known values, and a sum tells the few that are inside.
+    """
+    at = order_of(columns, asked.columns)
+    there = ~np.isnan(rows.raw[:, at])
+    n_inside = (there & ~Shaping(plan=asked.plan(), at=at).is_moved(rows.raw)[:, at]).sum(axis=0)
+    is_window = n_inside < INSIDE * there.sum(axis=0)
+    if not is_window.any():
+        return asked
+    kept: dict[str, Any] = {}
+    for name, usual in SHAPE.items():
+        own = getattr(asked, name)
+        if own is not None:
+            kept[name] = np.where(is_window, usual, own).astype(own.dtype)
+    return replace(asked, **kept)
+
+
+def completed(X: FloatArray, columns: tuple[str, ...], plan: bytes, floor: int) -> FloatArray:
+    """A table (n, n_columns) with its gaps filled in by a plan, as it was sent, in the units of the table.
+
+    What is filled in lies between the lowest and the highest value of its column: it is no mark that a sum would show.
+    Columns that are not in the plan get their medians.
+    """
+    own = unpack(plan, (Prepare,))[0].plan()
+    at = order_of(columns, own.columns)
+    there = X[:, at]
+    free = replace(own, low=None, high=None, least=smallest_positive(there))
+    values = free.unshaped(free.filled(free.scaled(there), floor) * own.scales + own.means)
+    is_gap = np.isnan(there)
+    low = np.where(is_gap, np.inf, there).min(axis=0, initial=np.inf)
+    high = np.where(is_gap, -np.inf, there).max(axis=0, initial=-np.inf)
+    whole = gaps_filled(X).copy()
+    whole[:, at] = np.where(is_gap, np.where(low <= high, np.clip(values, low, np.maximum(low, high)), 0.0), there)
+    return whole
+
+
+def smallest_positive(X: FloatArray) -> FloatArray:
+    """The smallest value above 0 of each column (n_columns,); 0 where there is none."""
+    smallest = np.where(X > 0, X, np.inf).min(axis=0, initial=np.inf)
+    return np.where(np.isfinite(smallest), smallest, 0.0)
+
+
+def attribute_cells(
+    counts: IntArray, means: FloatArray, scatters: FloatArray, labels: IntArray, k: int, min_report: int
+) -> Holdings:
+    """Rows of k clusters and their mean silhouettes, from cells of the joint partition; `labels` are those of cells.
+
+    A silhouette is a function of distances between rows, not a sum. So it is taken of cells, by their counts, means
+    (n_cells, n_features) and squared distances to these (n_cells,): it tells no more than sums over the cells do.
+    """
+    rows = np.bincount(labels, counts, minlength=k).astype(np.int64)
+    rows = np.where(rows >= min_report, rows, 0)
+    values = group_silhouettes(counts, means, scatters / np.maximum(counts, 1), labels)
+    if values is None:
+        return Holdings(counts=rows, silhouettes=np.full(k, np.nan), scored=np.zeros(k, dtype=np.int64))
+    summed = np.bincount(labels, counts * values, minlength=k)
+    scores = np.where(rows > 0, np.round(summed / np.maximum(rows, 1), 2), np.nan)
+    return Holdings(counts=rows, silhouettes=np.clip(scores, -1, 1), scored=rows)
 
 
 def attribute(X: FloatArray, labels: IntArray, down: Attribute, min_report: int = 1) -> Holdings:
     """Rows of X and their mean silhouettes by the clusters of `labels`; nothing of a table below `min_report`.
 
-    `labels` are those of the joint partition, so a cluster has none or enough. Silhouettes, of `MAX_SCORED` rows at
-    most, are sent in two digits. They are no sums of rows, so the partition does not cover them; each is a mean over at
-    least `min_report` rows.
+    For a table without a joint partition: silhouettes are those of rows, of `MAX_SCORED` at most.
     """
     k = len(down.centers)
     counts = np.bincount(labels, minlength=k)

@@ -22,6 +22,7 @@ from koncord.protocol.partition import (
     coded_rows,
     divided,
     is_magnitude,
+    least_open,
     one_cell,
     rows_of,
     two_valued_as_sent,
@@ -54,6 +55,14 @@ class StreamedRows:
         """The rows as they came: one pass, for what is said."""
         return self.table.batches(what)
 
+    def is_open(self, X: FloatArray) -> BoolArray:
+        """Values (n, n_columns) that no fence moved."""
+        if self.shaping is None:
+            return np.ones(X.shape, dtype=np.bool_)
+        is_moved = self.shaping.is_moved(X)
+        is_moved[:, self.two_valued] = False
+        return ~is_moved
+
     def has_rarer(self, X: FloatArray) -> BoolArray:
         """Which rows have the rarer value (n, n_two_valued) of each two-valued column."""
         found: BoolArray = X[:, self.two_valued] == self.table.pairs[1, self.two_valued]
@@ -70,7 +79,7 @@ class StreamedRows:
         X = self.table.sample
         pairs = self.table.pairs
         moved = np.where(np.isnan(pairs[0]), self.coded(X), X)
-        return coded_rows(X, moved, pairs, ~self.is_shared)
+        return coded_rows(X, moved, pairs, ~self.is_shared, least=1)
 
 
 def uncoded_rows(table: SampledTable, shaping: Shaping | None = None) -> StreamedRows:
@@ -143,7 +152,9 @@ class GroupSums:
     least: FloatArray
     most: FloatArray
     rarer: IntArray  # (n_groups, n_two_valued) rows with the rarer value
+    n_open: IntArray  # (n_groups, n_columns) values that no fence moved
     is_magnitude: BoolArray  # (n_columns,)
+    least_open: int  # such values that a column of a cell has at least, if it has any
 
     def together(self, groups: Sequence[int]) -> "GroupSums":
         """Some of the groups as one."""
@@ -156,24 +167,27 @@ class GroupSums:
             least=self.least[at].min(axis=0, keepdims=True),
             most=self.most[at].max(axis=0, keepdims=True),
             rarer=self.rarer[at].sum(axis=0, keepdims=True),
+            n_open=self.n_open[at].sum(axis=0, keepdims=True),
         )
 
-    def is_dominated(self) -> BoolArray:
-        """Of each group, whether the largest deviation follows from the squares of some column (the p % rule).
+    def is_told(self) -> BoolArray:
+        """Of each group, whether its sums tell too much of a row.
 
-        In columns of magnitudes, that is, which tell of a row.
+        The largest deviation follows from the squares of some column of magnitudes (the p % rule), or too few values of
+        a column are not known to those who chose its fence.
         """
         means = self.sums / self.counts[:, None]
         squares = self.squares - self.counts[:, None] * means**2
         largest = np.maximum(self.most - means, means - self.least) ** 2
         is_known = (squares < KNOWN_BY_SQUARES * largest) & (self.most > self.least)
-        return np.asarray((is_known & self.is_magnitude).any(axis=1))
+        has_few_open = (self.n_open > 0) & (self.n_open < self.least_open)
+        return np.asarray(((is_known & self.is_magnitude) | has_few_open).any(axis=1))
 
 
 class GroupSummer:
     """Adds up rows by group, batch by batch; groups appear as rows of them do."""
 
-    def __init__(self, is_magnitude: BoolArray, n_two_valued: int) -> None:
+    def __init__(self, is_magnitude: BoolArray, n_two_valued: int, least_open: int = 0) -> None:
         self.places: dict[int, int] = {}
         n_columns = len(is_magnitude)
         self.sums = GroupSums(
@@ -183,11 +197,13 @@ class GroupSummer:
             least=np.zeros((0, n_columns)),
             most=np.zeros((0, n_columns)),
             rarer=np.zeros((0, n_two_valued), dtype=np.int64),
+            n_open=np.zeros((0, n_columns), dtype=np.int64),
             is_magnitude=is_magnitude,
+            least_open=least_open,
         )
 
-    def add(self, X: FloatArray, rarer: BoolArray, groups: IntArray) -> None:
-        """Rows (n, n_columns), which have the rarer values, and the group of each."""
+    def add(self, X: FloatArray, rarer: BoolArray, is_open: BoolArray, groups: IntArray) -> None:
+        """Rows (n, n_columns), which have the rarer values, which no fence moved, and the group of each."""
         order = np.argsort(groups, kind="stable")
         ordered = groups[order]
         starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
@@ -200,6 +216,7 @@ class GroupSummer:
         own.squares[at] += np.add.reduceat(X * X, starts, axis=0)
         own.least[at] = np.minimum(own.least[at], np.minimum.reduceat(X, starts, axis=0))
         own.most[at] = np.maximum(own.most[at], np.maximum.reduceat(X, starts, axis=0))
+        own.n_open[at] += np.add.reduceat(is_open[order].astype(np.int64), starts, axis=0)
         if rarer.shape[1]:
             own.rarer[at] += np.add.reduceat(rarer[order].astype(np.int64), starts, axis=0)
 
@@ -217,6 +234,7 @@ class GroupSummer:
             least=np.concatenate([own.least, np.full(room, np.inf)]),
             most=np.concatenate([own.most, np.full(room, -np.inf)]),
             rarer=np.concatenate([own.rarer, np.zeros((n, own.rarer.shape[1]), dtype=np.int64)]),
+            n_open=np.concatenate([own.n_open, np.zeros(room, dtype=np.int64)]),
         )
 
 
@@ -242,22 +260,30 @@ class StreamedGroups:
     counts: IntArray  # (n_labels,) rows of each label, as they may be sent
     rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
     n_rarer: IntArray  # (n_cells, n_two_valued) rows that have it
+    cell_labels: IntArray  # (n_cells,) the label that the rows of each cell are sent with
 
     def labels(self, X: FloatArray) -> IntArray:
         """The label of rows as they came."""
         allowed: IntArray = self.last.allowed[cells_after(self.before, X), self.last.label(X)]
         return allowed
 
+    def cells(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        """Coded rows, two-valued columns as they are sent, and their cells: one pass."""
+        return self._sorted("sums by cell", self.last.cells)
+
     def batches(self) -> Iterator[tuple[FloatArray, IntArray]]:
         """Coded rows, two-valued columns as they are sent, and their labels: one pass."""
+        return self._sorted("sums by group", self.last.allowed)
+
+    def _sorted(self, what: str, by: IntArray) -> Iterator[tuple[FloatArray, IntArray]]:
         dealt = TwoValuedAsSent(self)
-        for X in self.rows.batches("sums by group"):
+        for X in self.rows.batches(what):
             cells = cells_after(self.before, X)
             labels = self.last.label(X)
             coded = self.rows.coded(X)
             if len(self.rows.two_valued):
                 coded = dealt.deal(coded, self.rows.has_rarer(X), self.last.cells[cells, labels])
-            yield coded, self.last.allowed[cells, labels]
+            yield coded, by[cells, labels]
 
 
 class TwoValuedAsSent:
@@ -323,15 +349,16 @@ class StreamedPartition:
     def apart(self, label: Label, n_labels: int, least: int = 1) -> StreamedGroups:
         """The rows by label, in groups that may be sent after all that was sent before: one pass."""
         n_cells = len(self.rarer)
-        summer = GroupSummer(~self.rows.is_shared, len(self.rows.two_valued))
+        summer = GroupSummer(~self.rows.is_shared, len(self.rows.two_valued), least_open(self.least))
         origin, scales = self.rows.scale()
         for X in self.rows.batches("groups"):
             groups = cells_after(self.sortings, X) * n_labels + label(X)
-            summer.add((self.rows.coded(X) - origin) / scales, self.rows.has_rarer(X), groups)
+            summer.add((self.rows.coded(X) - origin) / scales, self.rows.has_rarer(X), self.rows.is_open(X), groups)
         cells = np.repeat(np.arange(n_cells)[:, None], n_labels, axis=1)
         allowed = np.repeat(np.arange(n_labels)[None], n_cells, axis=0)
         counts = np.zeros(n_labels, dtype=np.int64)
         rarer, n_rarer = list(self.rarer), list(self.n_rarer)
+        cell_labels: dict[int, int] = {}
         found: dict[int, list[int]] = {}
         for name in sorted(summer.places):
             found.setdefault(name // n_labels, []).append(name % n_labels)
@@ -348,6 +375,7 @@ class StreamedPartition:
                     n_rarer.append(sums[at].rarer[0])
                 else:
                     rarer[cell], n_rarer[cell] = (sent[0] if len(parts) > 1 else rarer[cell]), sums[0].rarer[0]
+                cell_labels[new] = label_of[part[0]]
                 for group in part:
                     cells[cell, label_of[group]] = new
                     allowed[cell, label_of[group]] = label_of[part[0]]
@@ -360,6 +388,7 @@ class StreamedPartition:
             counts=counts,
             rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1),
             n_rarer=np.array(n_rarer, dtype=np.int64).reshape(len(rarer), -1),
+            cell_labels=np.array([cell_labels.get(cell, 0) for cell in range(len(rarer))], dtype=np.int64),
         )
         self.sortings = (*self.sortings, last)
         self.rarer, self.n_rarer = found_groups.rarer, found_groups.n_rarer
@@ -383,7 +412,7 @@ def streamed_parts(sums: GroupSums, groups: Sequence[int], least: int) -> list[l
     if len(groups) == 1:
         return [list(groups)]
     own = list(groups)
-    dominated = {at: bool(is_it) for at, is_it in zip(own, sums.is_dominated()[own], strict=True)}
+    dominated = {at: bool(is_it) for at, is_it in zip(own, sums.is_told()[own], strict=True)}
     alone = [at for at in own if sums.counts[at] >= least and not dominated[at]]
     hosts = sorted({groups[most], *alone}, key=own.index)
     means = sums.sums / sums.counts[:, None]  # in standard deviations
@@ -393,11 +422,11 @@ def streamed_parts(sums: GroupSums, groups: Sequence[int], least: int) -> list[l
             squared = ((means[hosts] - means[at]) ** 2).sum(axis=1)
             parts[hosts[int(squared.argmin())]].append(at)
     leaving = [part for host, part in parts.items() if host != groups[most]]
-    leaving = [part for part in leaving if len(part) == 1 or not sums.together(part).is_dominated()[0]]
+    leaving = [part for part in leaving if len(part) == 1 or not sums.together(part).is_told()[0]]
     leaving.sort(key=lambda part: -int(sums.counts[part].sum()))
     while True:
         gone = {at for part in leaving for at in part}
         staying = [groups[most], *(at for at in own if at not in gone and at != groups[most])]
-        if not leaving or not sums.together(staying).is_dominated()[0]:
+        if not leaving or not sums.together(staying).is_told()[0]:
             return [staying, *leaving]
         leaving.pop()

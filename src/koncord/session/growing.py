@@ -112,7 +112,16 @@ def with_late(result: RunResult, late: PackedLink, *, file: str = "") -> RunResu
     return RunResult(model=model, record=record, reports=reports.with_replies(more))
 
 
+NO_REPORTS_WITH_BUDGET = (
+    "This run had a privacy budget, and kept no reports of its sites: every question after the first followed from the "
+    "noisy sums of all of them, and new answers would cost their budget anew. What was released stays within the "
+    "promise that was made for it; to leave a site out, run anew without it."
+)
+
+
 def kept_reports(result: RunResult) -> Reports:
+    if result.reports is None and result.model.session.privacy:
+        raise KoncordError(NO_REPORTS_WITH_BUDGET)
     if result.reports is None:
         raise KoncordError(
             "This run kept no reports of its sites: its method asks them more than once, and each question depends on "

@@ -17,6 +17,9 @@ from koncord.aggregate.base import Aggregator, Grouped, Local, as_instance, send
 from koncord.aggregate.private import PrivateClient, check_private_form, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.base import adapted
+from koncord.kernels.assign import sums_by_label
+from koncord.prepare.columns import level_counts
+from koncord.prepare.plan import OTHER
 from koncord.privacy.budget import Accountant, Budget
 from koncord.privacy.mechanism import Mechanism
 from koncord.protocol import setup
@@ -26,8 +29,10 @@ from koncord.protocol.partition import (
     JointPartition,
     Rows,
     Shaping,
+    one_cell,
     rows_of,
     two_valued_as_sent,
+    unshaped,
 )
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
@@ -189,9 +194,23 @@ class Site:
             rows=None if self.partition is None else self.partition.rows,
         )
         if isinstance(message, setup.Attribute):
-            return setup.attribute(self.X, local.grouped(message.assign(self.X)).labels, message, self.min_report)
+            return self._attributed(message)
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
+
+    def _attributed(self, message: setup.Attribute) -> setup.Holdings:
+        """Rows and silhouettes by global cluster; with a joint partition, of its cells."""
+        labels = message.assign(self.X)
+        if self.partition is None:
+            return setup.attribute(self.X, labels, message, self.min_report)
+        allowed, cells = self.partition.apart(labels)
+        X, k = self._sent_rows(cells), len(cells)
+        counts = np.bincount(cells.of_row, minlength=k)
+        means = sums_by_label(X, cells.of_row, k) / np.maximum(counts, 1)[:, None]
+        inside = X - means[cells.of_row]
+        scatters = np.bincount(cells.of_row, np.vecdot(inside, inside), minlength=k).astype(np.float64)
+        of_cell = allowed[np.unique(cells.of_row, return_index=True)[1]]
+        return setup.attribute_cells(counts, means, scatters, of_cell, len(message.centers), self.min_report)
 
     def _used(self, X: FloatArray) -> FloatArray:
         """The columns that are answered about, row after row in memory: the last bits of sums depend on it."""
@@ -208,8 +227,22 @@ class Site:
 
     def _surveyed(self) -> setup.Sketch:
         levels = {name: own for name, own in self.levels.items() if name in self.uses}
-        exact = setup.survey(self._used(self._sent_table()), self.uses, levels, self.min_report)
+        exact = setup.survey(self._used(self._surveyed_table()), self.uses, levels, self.min_report)
         return exact if self.partition is None else setup.rounded_sketch(exact)
+
+    def _surveyed_table(self) -> FloatArray:
+        """The table that is sketched: the same before and after columns were shaped.
+
+        Behind a fence that somebody chose, blocks would be finer where the fence is narrow.
+        """
+        if self.partition is None or not self.partition.is_shaped:
+            return self._sent_table()
+        self.partition.open()
+        rows = unshaped(self.partition.rows, self.min_report)
+        table = as_answered(rows)
+        sent = two_valued_as_sent(one_cell(rows), rows)
+        table[:, rows.two_valued] = np.where(rows.gaps[:, rows.two_valued], np.nan, sent)
+        return table
 
     def _measure(self, message: setup.Measure) -> setup.Measured:
         """Sums over shaped values, for one shape only: two that differ by a fence would tell what lies beyond it."""
@@ -225,17 +258,19 @@ class Site:
         if self.partition is None:
             return setup.measured(self.answered, self.columns, message, self.min_report)
         table, raw = self._sent_table(), self.partition.rows.raw
-        least = smallest_positive(table[:, setup.order_of(self.columns, message.columns)])
+        least = setup.smallest_positive(table[:, setup.order_of(self.columns, message.columns)])
         own = replace(message, low=None, high=None, least=least)
         exact = setup.measured(table, self.columns, own, self.min_report)
         # Beyond the fence that holds: how many lie beyond another one in every run would tell values by bisection.
         kept = setup.kept_fence(self.partition.store.first_asked(pack(message)), message)
         fenced = setup.measured(table, self.columns, kept, self.min_report, raw).fenced
-        return setup.rounded_measures(replace(exact, fenced=fenced))
+        return setup.rounded_measures(replace(exact, fenced=fenced), message)
 
     def _shape(self, message: setup.Measure | setup.Describe) -> None:
         """Shape the rows as the first question for sums over them says, which this may be."""
-        if self.partition is not None:
+        if self.partition is not None and not self.partition.is_shaped:
+            if isinstance(message, setup.Measure):
+                message = setup.without_windows(message, self.partition.rows, self.columns)
             self.partition.shape(pack(message), self._shaping)
             self.answered = as_answered(self.partition.rows)
 
@@ -260,17 +295,50 @@ class Site:
         assert self.partition is not None
         assert self.prepared is not None
         allowed, cells = self.partition.apart(labels, least)
+        return Grouped(labels=allowed, X=self._sent_rows(cells))
+
+    def _sent_rows(self, cells: JointCells) -> FloatArray:
+        """The rows on the agreed scale that sums are sent of, two-valued columns as they are sent."""
+        assert self.partition is not None
+        assert self.prepared is not None
         used = {self.columns[at] for at in self.partition.rows.two_valued.tolist()} & set(self.prepared.inputs)
-        X = self._planned(self.prepared, self._sent_table(cells)) if used else self.X
-        return Grouped(labels=allowed, X=X)
+        return self._planned(self.prepared, self._sent_table(cells)) if used else self.X
 
     def _planned(self, message: setup.Prepare, table: FloatArray) -> FloatArray:
         """Rows of a table as the plan makes them; where they are shaped for good, not behind another fence."""
         plan = message.plan()
-        if self.partition is not None:
-            least = smallest_positive(table[:, setup.order_of(self.columns, plan.columns)])
-            plan = replace(plan, low=None, high=None, least=least)
-        return plan.apply(table, self.columns, self.levels, floor=self.min_report)
+        if self.partition is None:
+            return plan.apply(table, self.columns, self.levels, floor=self.min_report)
+        least = setup.smallest_positive(table[:, setup.order_of(self.columns, plan.columns)])
+        plan = replace(plan, low=None, high=None, least=least)
+        return plan.apply(self._completed(message, table), self.columns, self._sent_levels(), floor=self.min_report)
+
+    def _completed(self, message: setup.Prepare, table: FloatArray) -> FloatArray:
+        """The table without gaps in its numbers, as the first plan fills them in: another fill would tell single rows.
+
+        Two sums that differ by what stands in for gaps tell what is in the rows of a cell that have one.
+        """
+        assert self.partition is not None
+        order = setup.order_of(self.columns, message.columns)
+        if message.missing is None or not np.isnan(table[:, order]).any():
+            return table
+        answered, floor = self.answered, self.min_report
+        whole = self.partition.complete(
+            pack(message), lambda first: setup.completed(answered, self.columns, first, floor)
+        )
+        filled = table.copy()
+        filled[:, order] = np.where(np.isnan(table[:, order]), whole[:, order], table[:, order])
+        return filled
+
+    def _sent_levels(self) -> dict[str, tuple[str, ...]]:
+        """The levels of each category; those of too few rows to be sent are one, whatever a plan calls them."""
+        assert self.partition is not None
+        raw = self.partition.rows.raw
+        sent = {}
+        for name, levels in self.levels.items():
+            reported = level_counts(raw[:, self.columns.index(name)], levels, self.min_report)
+            sent[name] = tuple(level if level in reported else OTHER for level in levels)
+        return sent
 
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
         if self.prepared is None:
@@ -316,6 +384,7 @@ class Site:
     def _scaled(self, message: setup.Prepare) -> FloatArray:
         """The rows as the plan makes them; from now on no row may dominate a sum of these."""
         self._check_numbers(message.columns)
+        self._shape(setup.Describe())  # if nothing was: later sums are of the same values
         if not set(message.categories or ()) <= set(self.levels) & set(self.uses):
             raise MessageError(f"site {self.name!r} was asked for categories that its table does not have.")
         if self.measured is None and not message.is_plain:
@@ -335,6 +404,10 @@ class Site:
     def _check_numbers(self, columns: tuple[str, ...]) -> None:
         if not set(columns) <= set(self.uses) - set(self.levels):
             raise MessageError(f"site {self.name!r} was asked for columns that it does not answer about.")
+        if self.partition is not None and len(self.partition.rows.raw) >= self.min_report:
+            there = ~np.isnan(self.partition.rows.raw[:, setup.order_of(self.columns, columns)])
+            if (there.sum(axis=0) < self.min_report).any():  # as what it says of the column tells: no row has a value
+                raise MessageError(f"site {self.name!r} was asked for a column that hardly a row has a value of.")
 
     def _check_scale(self, message: setup.Prepare) -> None:
         """Refuse a scale by what this site tells of its columns anyway: what it refuses must not tell of a row.
@@ -373,12 +446,6 @@ def summed_client(
     accountant = Accountant(budget, plan, n_sharing=parties.n_sharing)
     guard = QuestionGuard(name, aggregator, has_budget=True, sums=most_sums(plan.n_releases))
     return SummedClient(name, X, columns, accountant, parties), guard
-
-
-def smallest_positive(X: FloatArray) -> FloatArray:
-    """The smallest value above 0 of each column (n_columns,); 0 where there is none."""
-    smallest = np.where(X > 0, X, np.inf).min(axis=0, initial=np.inf)
-    return np.where(np.isfinite(smallest), smallest, 0.0)
 
 
 def as_answered(rows: Rows) -> FloatArray:

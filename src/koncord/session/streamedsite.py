@@ -14,12 +14,13 @@ from koncord._validation import LARGEST_VALUE
 from koncord.aggregate.base import Aggregator, LabelScaled, StreamedLocal
 from koncord.data.batches import SampledTable
 from koncord.errors import MessageError
+from koncord.kernels.assign import sums_by_label
 from koncord.prepare.plan import Plan
 from koncord.prepare.sketch import rounded_down
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
 from koncord.protocol.partition import Shaping
-from koncord.protocol.streamed import StreamedGroups, StreamedPartition, sample_as_sent, streamed_rows
+from koncord.protocol.streamed import StreamedGroups, StreamedPartition, sample_as_sent, streamed_rows, uncoded_rows
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
@@ -159,7 +160,7 @@ class StreamedSite(Site):
             products=sums.products if message.paired else None,
             pairs=pairs if message.paired else None,
         )
-        sent = exact if self.min_report <= 1 else setup.rounded_measures(exact)
+        sent = exact if self.min_report <= 1 else setup.rounded_measures(exact, message)
         self.sent_scale = message.means + message.scales * sent.means, message.scales * np.sqrt(sent.scatters)
         return sent
 
@@ -168,6 +169,8 @@ class StreamedSite(Site):
         if self.all_rows is None:
             shaping = None
             if isinstance(message, setup.Measure):
+                if self.min_report > 1:
+                    message = setup.without_windows(message, uncoded_rows(self.all).sample(), self.columns)
                 shaping = Shaping(plan=message.plan(), at=setup.order_of(self.columns, message.columns))
             self.all_rows = StreamedPartition(streamed_rows(self.all, shaping), self.min_report)
 
@@ -234,8 +237,10 @@ class StreamedSite(Site):
         return ScaledStreamedGroups(groups=groups, scale=scale, sample_labels=groups.labels(self.all.sample))
 
     def _attributed(self, message: setup.Attribute) -> setup.Holdings:
-        """Rows of each cluster, of all rows; silhouettes of rows of the sample."""
+        """Rows of each cluster, of all rows; silhouettes of cells or, without a floor, of rows of the sample."""
         groups = self._sorted(message.assign, len(message.centers), 1)
+        if self.min_report > 1:
+            return self._attributed_cells(groups, len(message.centers))
         counts = np.where(groups.counts >= self.min_report, groups.counts, 0)
         seen = setup.attribute(self.X, groups.sample_labels, message, self.min_report)
         is_scored = ~np.isnan(seen.silhouettes) & (counts > 0)
@@ -244,6 +249,22 @@ class StreamedSite(Site):
             silhouettes=np.where(is_scored, seen.silhouettes, np.nan),
             scored=np.where(is_scored, counts, 0),
         )
+
+    def _attributed_cells(self, found: ScaledStreamedGroups, k: int) -> setup.Holdings:
+        """Rows and silhouettes by global cluster, from sums over the cells: one pass."""
+        groups, d = found.groups, self.X.shape[1]
+        n_cells = len(groups.rarer)
+        counts, sums, squares = np.zeros(n_cells, dtype=np.int64), np.zeros((n_cells, d)), np.zeros(n_cells)
+        for coded, cells in groups.cells():
+            Z = found.scale(coded)
+            counts += np.bincount(cells, minlength=n_cells)
+            sums += sums_by_label(Z, cells, n_cells)
+            squares += np.bincount(cells, np.vecdot(Z, Z), minlength=n_cells)
+        means = sums / np.maximum(counts, 1)[:, None]
+        scatters = np.maximum(squares - counts * np.vecdot(means, means), 0.0)
+        there = counts > 0
+        labels = groups.cell_labels[there]
+        return setup.attribute_cells(counts[there], means[there], scatters[there], labels, k, self.min_report)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

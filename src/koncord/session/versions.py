@@ -5,7 +5,8 @@ answers' rows until enough of them changed: rows that were added are answered ab
 as a cell of their own, and rows that were removed go once as many of one cell are gone. Rows that went come back only
 as the group that they went in. Until then the site answers from the rows as they were. All versions together are then
 still sums over cells of one partition. The first question for sums is kept, too: rows stay shaped as it says
-(`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike.
+(`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike. So is the first plan
+by which missing values were filled in: of a row that was answered about they stay what they were.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ from koncord.protocol.partition import (
 from koncord.session.checkpoint import read_blobs, write_blobs
 from koncord.types import BoolArray, FloatArray, IntArray
 
-VERSION, PARTITION, ASKED, LOCK = "answered", "partition", "asked", "partition.lock"
+VERSION, PARTITION, ASKED, PLAN, LOCK = "answered", "partition", "asked", "plan", "partition.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +58,11 @@ class Version:
     cells: JointCells
     gone: Gone
     shaping: Shaping | None = None  # of the first question for sums, by which `moved` is
+    plan: bytes = b""  # the first one, by which `moved` has no gaps; without one the medians of the columns stand there
+    columns: tuple[str, ...] = ()  # their names, for the plan
 
-    def rows(self) -> Rows:
-        return coded_rows(self.X, self.moved, self.pairs)
+    def rows(self, least: int) -> Rows:
+        return coded_rows(self.X, self.moved, self.pairs, shaping=self.shaping, least=least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,7 @@ def first_version(X: FloatArray, least: int) -> Version:
     """A table of which nothing was answered yet."""
     pairs = pairs_of(X)
     moved = moved_of(X, least, pairs)
-    cells = one_cell(coded_rows(X, moved, pairs))
+    cells = one_cell(coded_rows(X, moved, pairs, least=least))
     nobody = Gone(X=X[:0], moved=X[:0], cells=JointCells(of_row=cells.of_row[:0], rarer=cells.rarer[:0]))
     return Version(X=X, moved=moved, pairs=pairs, cells=cells, gone=nobody)
 
@@ -144,12 +147,12 @@ def places_of(kinds: IntArray) -> IntArray:
 
 def without_removed(before: Version, is_removed: BoolArray, least: int) -> Version:
     """The version without the removed rows of those cells that lose enough of them, and keep enough or none."""
-    rows, cells = before.rows(), before.cells
+    rows, cells = before.rows(least), before.cells
     staying, leaving = cells.rarer.copy(), cells.rarer.copy()
     goes = np.zeros(len(before.X), dtype=np.bool_)
     for cell, own in enumerate(places_by_number(cells.of_row, len(cells))):
         gone, left = own[is_removed[own]], own[~is_removed[own]]
-        if len(gone) < least or (len(left) and (len(left) < least or any(map(rows.is_dominated, (gone, left))))):
+        if len(gone) < least or (len(left) and (len(left) < least or any(map(rows.is_told, (gone, left))))):
             continue
         counts = [rows.has_rarer[part].sum(axis=0) for part in (left, gone)]
         staying[cell], leaving[cell] = divided(cells.rarer[cell], counts, [len(left), len(gone)])
@@ -188,8 +191,11 @@ def with_added(before: Version, added: FloatArray, least: int) -> Version:
         return before
     X = np.concatenate([before.X, added])
     moved = moved_of(X, least, before.pairs, before.shaping)[len(before.X) :]
-    own = coded_rows(added, moved, before.pairs)
-    if own.is_dominated(np.arange(len(added))):
+    if before.plan and np.isnan(added).any():
+        whole = np.where(np.isnan(X), np.nan, np.concatenate([before.moved, moved]))
+        moved = setup.completed(whole, before.columns, before.plan, least)[len(before.X) :]
+    own = coded_rows(added, moved, before.pairs, shaping=before.shaping, least=least)
+    if own.is_told(np.arange(len(added))):
         return before
     moved = np.concatenate([before.moved, moved])
     return replace(before, X=X, moved=moved, cells=beside(before.cells, one_cell(own)))
@@ -235,14 +241,23 @@ class CellsFile:
 
     def first_asked(self, asked: bytes) -> bytes:
         with locked(self.folder / LOCK):
-            if not (self.folder / ASKED).exists():
-                write_blobs(self.folder / ASKED, {}, {"asked": asked})
-            return read_asked(self.folder)
+            return first_of(self.folder, ASKED, asked)
+
+    def first_plan(self, plan: bytes) -> bytes:
+        with locked(self.folder / LOCK):
+            return first_of(self.folder, PLAN, plan)
 
 
-def read_asked(folder: Path) -> bytes:
-    """The first question for sums, as it was sent; nothing before there was one."""
-    return read_blobs(folder / ASKED)[1]["asked"] if (folder / ASKED).exists() else b""
+def first_of(folder: Path, name: str, message: bytes) -> bytes:
+    """The first message of its kind, kept under a name: this one if there was none."""
+    if not (folder / name).exists():
+        write_blobs(folder / name, {}, {"asked": message})
+    return read_first(folder, name)
+
+
+def read_first(folder: Path, name: str) -> bytes:
+    """The first message that is kept under a name; nothing before there was one."""
+    return read_blobs(folder / name)[1]["asked"] if (folder / name).exists() else b""
 
 
 def blobs_of(cells: JointCells) -> dict[str, bytes]:
@@ -263,6 +278,7 @@ def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is
         "gone_shape": gone.cells.rarer.shape,
         "is_answered": is_answered,
         "is_shaped": version.shaping is not None,
+        "is_filled": bool(version.plan),
     }
     arrays = {
         "X": version.X,
@@ -286,23 +302,41 @@ class Kept:
     store: CellsFile
     is_answered: bool  # whether anything was
     is_shaped: bool  # whether its rows are as the first question for sums shapes them
+    is_filled: bool  # whether its gaps are filled in by the first plan
     asked: bytes  # this question, as it was sent
+    plan: bytes  # this plan, as it was sent
 
     def partition(self, least: int) -> JointPartition:
-        return JointPartition(self.shaped(least).rows(), least, self.store, is_shaped=bool(self.asked))
+        return JointPartition(
+            self.shaped(least).rows(least),
+            least,
+            self.store,
+            is_shaped=bool(self.asked),
+            is_filled=self.is_filled,
+        )
 
     def now(self, least: int) -> Version:
         """The version with the cells of all answers up to now."""
         cells = self.store.read()
+        filled = self.filled(least)
+        return filled if cells is None else replace(filled, cells=cells)
+
+    def filled(self, least: int) -> Version:
+        """The shaped version with its gaps filled in by the first plan, if there was one."""
         shaped = self.shaped(least)
-        return shaped if cells is None else replace(shaped, cells=cells)
+        if not self.plan:
+            return shaped
+        moved = shaped.moved
+        if not self.is_filled and np.isnan(shaped.X).any():
+            moved = setup.completed(np.where(np.isnan(shaped.X), np.nan, moved), self.columns, self.plan, least)
+        return replace(shaped, moved=moved, plan=self.plan, columns=self.columns)
 
     def shaped(self, least: int) -> Version:
         """The version with its rows as the first question for sums shapes them, if there was one."""
         shaping = setup.shaping_of(self.asked, self.columns) if self.asked else None
         if shaping is None:
             return self.version
-        moved = self.version.moved if self.is_shaped else recoded(self.version.rows(), least, shaping).X
+        moved = self.version.moved if self.is_shaped else recoded(self.version.rows(least), least, shaping).X
         return replace(self.version, moved=moved, shaping=shaping)
 
 
@@ -330,7 +364,9 @@ def read_version(folder: Path) -> Kept | None:
         store=store,
         is_answered=is_answered,
         is_shaped=header.get("is_shaped", False),
-        asked=read_asked(folder),
+        is_filled=header.get("is_filled", False),
+        asked=read_first(folder, ASKED),
+        plan=read_first(folder, PLAN),
     )
 
 
