@@ -172,5 +172,6 @@ def divide_where_bic_improves(table: CenteredRows, *, is_spherical: bool, n_em_i
     one = -0.5 * (n * d * np.log(2 * np.pi * variance) + scatter / variance)
     n_parameters = d + 2 if is_spherical else d + 1
     improves = component_term(pair) - one > n_parameters / 2 * np.log(n)
-    for b in np.flatnonzero(improves):
-        table.divide(int(b), pair)
+    chosen = np.flatnonzero(improves)
+    if len(chosen):
+        table.divide(chosen, pair)
