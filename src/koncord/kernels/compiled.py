@@ -45,7 +45,8 @@ class CompiledRows(CenteredRows):
         n = int(padded_rows(self.sizes).sum())
         self.share = np.empty(n)
         self.is_kept = len(nodes) > 1 or n * (d + 1) <= centered.KEPT_FLOATS
-        self.z, self.squares = (np.empty(n * d), np.empty(n)) if self.is_kept else (NOTHING, NOTHING)
+        self.z = np.empty(n * d if self.is_kept else 0)
+        self.squares = np.empty(n if self.is_kept else 0)
         has_grams = d <= GRAM_COLUMNS or not self.is_kept
         self.grams = np.empty((len(nodes), d, d) if has_grams else (0, d, d))
         _splitting.gather(*self._blocks, self.grams)
