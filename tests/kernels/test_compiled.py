@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koncord._jobs import jobs
 from koncord.estimate.asm import ASM
 from koncord.kernels import centered, compiled, splitting
 from koncord.kernels.centered import CenteredRows, Node
@@ -124,3 +125,14 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         compiled._splitting.em(X, rows, means, z, squares, np.zeros(5), ones, ones, 1, np.empty(8), np.empty(4))
     with pytest.raises(ValueError, match="'n_first' must have 1"):
         compiled._splitting.divide(X, rows, means, z, squares, ones, np.empty(8), np.empty(4), np.empty(2))
+
+
+def test_threads_change_no_row() -> None:
+    X = clusters(20_000, 6, 5)
+    found = []
+    for n in (1, 3):
+        with jobs(n):
+            found.append(leaves(X, is_spherical=True))
+    for ours, theirs in zip(*found, strict=True):
+        assert [node.rows.tolist() for node in ours] == [node.rows.tolist() for node in theirs]
+        assert all(np.array_equal(a.fitted_mean, b.fitted_mean) for a, b in zip(ours, theirs, strict=True))

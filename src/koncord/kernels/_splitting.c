@@ -23,6 +23,7 @@
 #define BLOCK 136 /* a multiple of PADDING; columns of a block do not fall into the same lines of the cache */
 #define PADDING 8
 #define LANES 8 /* of a vector */
+#define AHEAD 24 /* rows that are asked for before they are gathered: they may lie anywhere in the table */
 #define MOST_ODDS 700.0 /* beyond, exp leaves the range of a double */
 #define FADED_MASS 1e-9 /* as in centered.py */
 
@@ -398,9 +399,12 @@ INLINE lanes NAMED(share_of)(lanes odds)
 
 /* Responsibilities of the first child for one block of rows, by the log odds against it; 0 for the padding. */
 INLINE void NAMED(respond)(const double *block, const double *q, Py_ssize_t m, Py_ssize_t width, Py_ssize_t d,
-                           const double *odds, double *share)
+                           const double *odds, double *share, const double *next)
 {
     for (Py_ssize_t i = 0; i < width; i += LANES) {
+        if (next) /* columns are short: a processor does not see by itself that the next block will be read */
+            for (Py_ssize_t j = 0; j < d; j++)
+                __builtin_prefetch(next + i * d + 8 * j, 0, 2);
         lanes u = NAMED(at)(q + i) * odds[d] + odds[d + 1];
         const double *column = block + i;
         for (Py_ssize_t j = 0; j < d; j++, column += width)
@@ -506,9 +510,12 @@ INLINE void NAMED(center)(const component *own, Py_ssize_t start, Py_ssize_t m, 
         four squared = {0};
         for (Py_ssize_t k = 0; k < 4; k++) {
             at[k] = i + k < m ? own->x + rows[i + k] * d : mean; /* the padding is 0 */
-            if (start + i + k + 24 < own->n)
+            if (start + i + k + AHEAD < own->n) {
+                const double *later = own->x + rows[i + k + AHEAD] * d;
                 for (Py_ssize_t line = 0; line < lines; line++)
-                    __builtin_prefetch(own->x + rows[i + k + 24] * d + 8 * line);
+                    __builtin_prefetch(later + 8 * line);
+                __builtin_prefetch(later + d - 1);
+            }
         }
         Py_ssize_t j = 0;
         for (; j + 4 <= d; j += 4) {
@@ -562,7 +569,8 @@ static void NAMED(expect)(const component *own, const double *odds, double *shar
     {
         if (!own->is_kept)
             NAMED(center)(own, start, m, width, block, q);
-        NAMED(respond)(block, q, m, width, own->d, odds, share + start);
+        const double *next = own->is_kept && start + 2 * BLOCK <= own->n ? block + BLOCK * own->d : NULL;
+        NAMED(respond)(block, q, m, width, own->d, odds, share + start, next);
         NAMED(add_sums)(block, q, share + start, width, own->d, first);
     }
 }

@@ -16,8 +16,8 @@ from koncord.types import FloatArray, IntArray
 
 # A child whose responsibilities fade out keeps this mass, far below one row, so that its mean stays finite.
 FADED_MASS = 1e-9
-# Floats of a component that are kept, centered, from one EM iteration to the next.
-KEPT_FLOATS = 1 << 22
+# Floats of a component that are kept, centered, from one EM iteration to the next: 256 MB.
+KEPT_FLOATS = 1 << 25
 # Up to this size all eigenvectors cost less than the call that finds one alone.
 SMALL_GRAM = 24
 

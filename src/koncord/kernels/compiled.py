@@ -28,13 +28,30 @@ NOTHING = np.empty(0)
 GRAM_COLUMNS = 32
 
 
+class Scratch:
+    """Memory that one test leaves to the next: fresh memory costs more than the rows that are put into it."""
+
+    def __init__(self) -> None:
+        self.floats = NOTHING
+
+    def take(self, *sizes: int) -> list[FloatArray]:
+        """Arrays of these sizes, side by side, with anything in them; those taken before are given up."""
+        if len(self.floats) < sum(sizes):
+            self.floats = NOTHING  # before the new, so that both are never held
+            self.floats = np.empty(sum(sizes))
+        stops = np.cumsum(sizes)
+        return [self.floats[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
+
+
 class CompiledRows(CenteredRows):
     """The rows of several nodes, each centered on its node, in blocks as `_splitting.c` has them.
 
     Blocks of a very large node are not kept: they are gathered anew in every iteration, as in NumPy.
     """
 
-    def __init__(self, X: FloatArray, nodes: Sequence[Node], block_size: int) -> None:
+    def __init__(
+        self, X: FloatArray, nodes: Sequence[Node], block_size: int, scratch: Scratch | None = None
+    ) -> None:
         self.X = X
         self.nodes = nodes
         self.n_features = d = X.shape[1]
@@ -43,10 +60,9 @@ class CompiledRows(CenteredRows):
         self.sizes = np.array([len(rows) for rows in self.rows], dtype=np.int64)
         self.totals = np.array([[node.scatter for node in nodes], self.sizes])
         n = int(padded_rows(self.sizes).sum())
-        self.share = np.empty(n)
         self.is_kept = len(nodes) > 1 or n * (d + 1) <= centered.KEPT_FLOATS
-        self.z = np.empty(n * d if self.is_kept else 0)
-        self.squares = np.empty(n if self.is_kept else 0)
+        n_kept = n if self.is_kept else 0
+        self.share, self.z, self.squares = (scratch or Scratch()).take(n, n_kept * d, n_kept)
         has_grams = d <= GRAM_COLUMNS or not self.is_kept
         self.grams = np.empty((len(nodes), d, d) if has_grams else (0, d, d))
         _splitting.gather(*self._blocks, self.grams)
