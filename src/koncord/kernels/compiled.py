@@ -49,9 +49,7 @@ class CompiledRows(CenteredRows):
     Blocks of a very large node are not kept: they are gathered anew in every iteration, as in NumPy.
     """
 
-    def __init__(
-        self, X: FloatArray, nodes: Sequence[Node], block_size: int, scratch: Scratch | None = None
-    ) -> None:
+    def __init__(self, X: FloatArray, nodes: Sequence[Node], block_size: int, scratch: Scratch | None = None) -> None:
         self.X = X
         self.nodes = nodes
         self.n_features = d = X.shape[1]
