@@ -51,7 +51,7 @@ examples:
   koncord estimate visits.csv --plot visits.png
   koncord estimate visits.parquet --columns age,stay --estimator gmeans --json
   koncord estimate visits.csv --no-null-test
-  koncord estimate visits.parquet --stream --sample-rows 200000
+  koncord estimate visits.csv --stream --sample-rows 200000
 """
 
 
