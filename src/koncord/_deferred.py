@@ -1,7 +1,8 @@
 """scikit-learn without modules that it imports and koncord seldom uses.
 
 It imports scipy.stats, narwhals, and pandas where there is one, whatever is asked of it, and through SciPy the compiler
-of Fortran that comes with NumPy; together they take longer than a small command. Here they are stood in for while it is imported, and load when it first uses them.
+of Fortran that comes with NumPy; together they take longer than a small command. Here they are stood in for while it
+is imported, and load when it first uses them.
 `importlib.util.LazyLoader` does not serve: in Python 3.11 the import statement itself makes it load.
 """
 
