@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil, log, log2
 from pathlib import Path
@@ -48,6 +48,7 @@ from koncord.runs.assignments import write_labels
 
 Call = Callable[[], object]
 SLOWER = 1.2
+PARTS = ("small", "rows", "all", "predict")
 OLD = """
 import json, sys
 from time import process_time
@@ -129,15 +130,16 @@ def phase1_row(name: str, X: np.ndarray, what: str, config: Mapping[str, Any], a
 def phase1_rows(args: argparse.Namespace) -> list[dict]:
     select: dict[str, Any] = {"random_state": 0}
     rows = []
-    for name, X in tables():
+    for name, X in tables() if "small" in args.parts else ():
         for what, config in (("heaviest", HEAVIEST), ("middle", MIDDLE), ("all 120", select)):
             rows.append(phase1_row(name, X, what, config, args))
-            show(rows[-1])
-    for n in args.sizes:
+            print(shown(rows[-1]), flush=True)
+    for n in args.sizes if "rows" in args.parts else ():
         rows.append(phase1_row("eight round clusters", rounds(n, 16), "heaviest", HEAVIEST, args))
-        show(rows[-1])
-    rows.append(phase1_row("eight round clusters", rounds(args.sizes[-1], 16), "all 120", select, args))
-    show(rows[-1])
+        print(shown(rows[-1]), flush=True)
+    if "all" in args.parts:
+        rows.append(phase1_row("eight round clusters", rounds(args.sizes[-1], 16), "all 120", select, args))
+        print(shown(rows[-1]), flush=True)
     return rows
 
 
@@ -180,11 +182,37 @@ def table_named(table: Any, model: GlobalModel) -> Any:
     return replace(table, columns=model.plan.columns, open=renamed)
 
 
-def show(row: Mapping[str, Any]) -> None:
+def shown(row: Mapping[str, Any]) -> str:
+    """A row as a line: what took how long, and how many times as long the others took."""
     seconds = row["seconds"]
     others = "  ".join(f"{name} {own / seconds['koncord']:.3g}" for name, own in seconds.items() if name != "koncord")
     what = f"{row.get('what', row['kind'])}, {row['rows']:,} x {row['columns']}, K {row['k']}"
-    print(f"{what:40} {1e3 * seconds['koncord']:10.1f} ms   times that of koncord: {others}", flush=True)
+    return f"{what:40} {1e3 * seconds['koncord']:10.1f} ms   others, times that: {others}"
+
+
+OTHERS = {
+    "sklearn": "scikit-learn way", "numpy": "NumPy path", "old": "c7834ae", "kmeans": "KMeans told K",
+    "hdbscan": "HDBSCAN", "gram": "one Gram matrix a level", "read": "one read a level",
+}  # fmt: skip
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of phase 1 as a table of Markdown: CPU of koncord, and how many times that the others take."""
+    lines = [
+        f"| what | koncord, CPU s | {' | '.join(OTHERS.values())} |",
+        f"|---|---:|{'---:|' * len(OTHERS)}",
+    ]
+    for row in rows:
+        if row["kind"] == "phase1":
+            own = row["seconds"]
+            cells = [f"{own[name] / own['koncord']:.2g}" if name in own else "" for name in OTHERS]
+            what = f"{row['what']}, {row['rows']:,} x {row['columns']}"
+            lines.append(f"| {what} | {own['koncord']:.3g} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # --- history ---
@@ -268,7 +296,8 @@ def exponent(rows: list[dict]) -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="write the rows here, as JSON lines")
+    parser.add_argument("--out", type=Path, help="add the rows here, as JSON lines")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which of them")
     parser.add_argument("--old", type=Path, metavar="SRC", help="src folder of an older version, such as c7834ae")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--predict-rows", type=int, default=1_000_000)
@@ -282,14 +311,16 @@ def main() -> None:
             print(f"SLOWER by more than {SLOWER - 1:.0%}: {name}")
         sys.exit(1 if slower else 0)
     rows = phase1_rows(args)
-    rows.append(predict_row(args.predict_rows))
-    show(rows[-1])
+    if "predict" in args.parts:
+        rows.append(predict_row(args.predict_rows))
+        print(shown(rows[-1]), flush=True)
     grown = exponent(rows)
     if grown is not None:
         print(f"the heaviest configuration grows with the rows to the power {grown:.2f}")
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with args.out.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 if __name__ == "__main__":

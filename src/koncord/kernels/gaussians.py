@@ -67,7 +67,8 @@ class Gaussians:
         maps, shifts, _ = self.whitening()
         found = np.empty((len(X), len(maps)))
         for at, (one, shift) in enumerate(zip(maps, shifts, strict=True)):
-            gaps = X @ one.T - shift
+            gaps = X @ one.T
+            gaps -= shift
             found[:, at] = np.vecdot(gaps, gaps)
         return found
 
