@@ -21,6 +21,7 @@ from koncord.aggregate.consensus.choosing import (
     Candidate,
     Choice,
     Null,
+    as_compact,
     best_overlaps,
     by_chance,
     choose,
@@ -262,9 +263,29 @@ def test_of_gaps_that_chance_may_have_told_apart_the_fewest_clusters_win():
     assert [each.n_clusters for each in ranking(close, chance=0.1, slack=0.01)] == [5, 6, 4]
 
 
-def test_a_gap_that_lacks_a_tenth_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
-    close = [candidate(3, 0.3, 0.85), candidate(4, 0.3, 0.92), candidate(5, 0.3, 1.0)]
+def test_a_gap_that_lacks_a_fifth_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
+    close = [candidate(3, 0.3, 0.079), candidate(4, 0.3, 0.081), candidate(5, 0.3, 0.1)]
     assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
+
+
+def test_a_fifth_of_a_wide_gap_is_more_than_may_lack():
+    close = [candidate(3, 0.3, 0.90), candidate(4, 0.3, 0.93), candidate(5, 0.3, 1.0)]
+    assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
+
+
+def test_what_is_hardly_separated_at_all_is_no_tie_within_the_slack():
+    hardly = [candidate(9, 0.06, 0.10), candidate(15, 0.044, 0.14)]
+    clearly = [candidate(9, 0.26, 0.10), candidate(15, 0.244, 0.14)]
+    assert ranking(hardly, chance=0.0, slack=0.02)[0].n_clusters == 9
+    assert ranking(clearly, chance=0.0, slack=0.02)[0].n_clusters == 15
+
+
+def test_a_far_cluster_that_leaves_all_others_together_is_not_as_compact():
+    far, apart, pieces = candidate(2, 0.5, 0.1), candidate(4, 0.3, 0.4), candidate(9, 0.2, 0.6)
+    assert as_compact([far, apart, pieces], chance=0.05) == [apart, pieces]
+    assert as_compact([far], chance=0.05) == [far]
+    assert as_compact([far], chance=0.2) == []
+    assert as_compact([], chance=0.0) == []
 
 
 def test_chance_is_the_most_by_which_a_draw_exceeds_the_others_as_a_root_mean_square():
@@ -961,3 +982,58 @@ def test_the_null_model_of_a_very_large_client_draws_no_more_rows_than_it_may():
     assert large.least / large.sizes.sum() == 500_000 / 10**8  # as many micro-clusters as of all rows
     small = choosing.Gaussian.of(replace(micro, counts=counts // 1000), np.array([10**5]), np.random.default_rng(1))
     assert (small.sizes.tolist(), small.least) == ([100_000], 500)
+
+
+def one_far_cluster(seed, gap):
+    """Five clusters of 19 % each, so many standard deviations from the next, beside one of 5 % that is far from all."""
+    rng = np.random.default_rng(seed)
+    turns = 2 * np.pi * np.arange(5) / 5
+    centers = np.zeros((6, 4))
+    centers[:5, :2] = gap / (2 * np.sin(np.pi / 5)) * np.c_[np.cos(turns), np.sin(turns)]
+    centers[5, 2] = 25
+    classes = [rng.choice(6, 400, p=[0.19] * 5 + [0.05]) for _ in range(5)]
+    return [centers[y] + rng.standard_normal((400, 4)) for y in classes], np.concatenate(classes)
+
+
+def fitted(tables, **parameters):
+    return FederatedClustering(aggregator=Consensus(), random_state=0, standardize=False, **parameters).fit(tables)
+
+
+def test_a_far_cluster_does_not_hide_those_inside_the_largest_one():
+    tables, classes = one_far_cluster(seed=4, gap=3)
+    found = fitted(tables)
+    assert found.n_clusters_ == 5  # of six; K is 2 without a look inside, and the score 0.05
+    assert adjusted_rand_score(classes, np.concatenate(found.labels_)) > 0.5
+    assert any("looked at on its own" in note for note in found.model_.diagnostics.notes)
+    confidence = found.model_.confidence
+    assert confidence.runners_up[0].n_clusters == 2
+    assert max(confidence.resampled, key=lambda each: each.share).n_clusters == 5
+
+
+def dominated(seed, rows_of_state):
+    """A state of 88 % of the rows beside four faults of 3 %, nine standard deviations off in a column each."""
+    rng = np.random.default_rng(seed)
+    tables, classes = [], []
+    for _ in range(5):
+        y = rng.choice(5, 1000, p=[0.88] + [0.03] * 4)
+        X = rng.standard_normal((1000, 6))
+        X[y == 0] = rows_of_state(rng, (y == 0).sum())
+        X[y > 0, y[y > 0] - 1] += 9
+        tables.append(X)
+        classes.append(y)
+    return tables, np.concatenate(classes)
+
+
+@pytest.mark.parametrize(
+    ("state", "least"),
+    [
+        (lambda rng, n: rng.uniform(-1.7, 1.7, (n, 6)), 0.99),
+        (lambda rng, n: 0.6 * rng.standard_normal((n, 6)) / np.sqrt(rng.chisquare(3, (n, 1)) / 3), 0.8),
+    ],
+    ids=["uniform", "heavy-tailed"],
+)
+def test_a_dominating_state_of_another_shape_is_not_cut_and_keeps_its_rows(state, least):
+    tables, classes = dominated(0, state)
+    found = fitted(tables)
+    assert found.n_clusters_ == 5
+    assert adjusted_rand_score(classes, np.concatenate(found.labels_)) > least

@@ -32,7 +32,7 @@ from koncord.aggregate.base import (
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
-from koncord.aggregate.consensus.choosing import Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.choosing import MOST_ROWS, NESTED, Choice, choose, cost_of, stabilities
 from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, private_cells
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
@@ -67,6 +67,8 @@ from koncord.types import BoolArray, FloatArray, IntArray
 FEW_MICRO_CLUSTERS = 3
 # d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
 SINGLE_PEAK = 1.75
+# d' from which on clusters do not overlap: as of two Gaussians four standard deviations apart.
+CLEARLY_APART = 2.0
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
 NOTHING_TO_HARMONIZE = "Nothing was harmonized: no offsets between the sites are credible."
@@ -260,8 +262,8 @@ class Consensus(Aggregator):
     max_clusters : int, default 100
         Largest number of clusters considered.
     slack : float, default 0.02
-        Clusterings whose null-corrected silhouette is within `slack` of the best are ties; the gap statistic breaks
-        them.
+        Clusterings whose null-corrected silhouette is within `slack` of the best, and a quarter of it, are ties; the
+        gap statistic breaks them.
     tol : float, default 0.01
         Stop when no center moves farther than this share of the root mean squared distance of rows to centers.
     min_support : int or None, default None
@@ -568,7 +570,8 @@ class Consensus(Aggregator):
 def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
     """Gaussian clusters, fitted to the micro-clusters without a further round."""
     parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
-    gaussians, shares = fit_gaussians(parts, agreed.choice.labels, rng)
+    is_clear = agreed.choice.chosen.least_apart >= CLEARLY_APART
+    gaussians, shares = fit_gaussians(parts, agreed.choice.labels, rng, is_clear=is_clear)
     labels = shares.argmax(axis=1)
     came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
     # d' is read off clusters that do not overlap, as it was when they were chosen.
@@ -680,6 +683,11 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         said.append(
             "Not all of these clusters stand apart from their neighbors: there is more structure than in one "
             "Gaussian, but a skewed or uniform cloud without any clusters could look the same."
+        )
+    if agreed.choice.chosen.hierarchy == NESTED:
+        said.append(
+            f"One of fewer clusters held more than {MOST_ROWS:.0%} of the rows. It was looked at on its own, and falls "
+            "into several that have a valley between them."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

@@ -19,6 +19,10 @@ The first answer is taken where its clusters are certain; else fewer clusters th
 as any; else the second one, where it is finer and as good, or coarser and better separated or likelier as a mixture of
 Gaussians (the Bayesian information criterion). Certain clusters are cut into a few pieces only where the mixture is
 likelier for it, too. With neither answer there is one cluster.
+
+A cluster that holds most of the rows is then looked at on its own in the same way, for one far cluster can outweigh all
+that is inside the others. It is cut where some piece has a valley of the density around it: pieces of a skewed or
+heavy-tailed cloud have none.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,9 +63,14 @@ MORE_DRAWS, MORE_ROWS = (3, 5), 15_000
 # doubt, and what is still in doubt after more draws.
 TIMES_CHANCE = 3.0
 IN_DOUBT = ((2.0, 4.0), (2.3, 3.6))
-# Micro-clusters cannot tell much beyond their own number, so the gap flattens: a gap that lacks no more than this is as
-# good.
-SHARE_OF_GAP = 0.1
+# The gap goes on rising where clusters are cut into pieces, but flattens: one that lacks no more than this share, and
+# no more than so much, is as good.
+SHARE_OF_GAP, MOST_LACKING = 0.2, 0.08
+# The most that clusterings may lack to be almost as separated as the best one, as a share of its separation.
+SHARE_OF_SEPARATION = 0.25
+# A clustering with less than this share of the largest gap leaves clusters together, however separated it is: a single
+# far cluster has the largest silhouette, and hides the others.
+LEAST_SHARE_OF_GAP = 0.4
 # d' beyond which a cluster stands apart: between two halves of one Gaussian (1.32) and two Gaussians two standard
 # deviations apart (1.46). What a cluster adds and takes away at most, so that no single one outweighs the others.
 APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
@@ -90,10 +99,13 @@ LEAST_INSIDE = 0.1
 STABILITY_DRAWS = 10
 # The most levels of average linkage that are searched for one without single micro-clusters.
 MOST_LEVELS = 200
-Hierarchy = Literal["ward", "average", "condensed"]
+# Share of the rows from which on a cluster is looked at on its own.
+MOST_ROWS = 0.7
+Hierarchy = Literal["ward", "average", "condensed", "nested"]
 WARD: Hierarchy = "ward"
 AVERAGE: Hierarchy = "average"
 CONDENSED: Hierarchy = "condensed"
+NESTED: Hierarchy = "nested"  # a clustering of another one whose largest cluster was looked at on its own
 
 Key = tuple[Hierarchy, int]  # hierarchy and K
 Labelings = Mapping[Key, IntArray]
@@ -159,11 +171,18 @@ class Look:
     @property
     def regular(self) -> list[Candidate]:
         """The candidates that the null model has the like of."""
-        return [each for each in self.candidates if each.hierarchy != CONDENSED]
+        return regular(self.candidates)
 
     def labels_of(self, candidate: Candidate) -> IntArray:
         one = np.zeros(len(self.micro), dtype=np.int64)
         return self.labels.get((candidate.hierarchy, candidate.n_clusters), one)
+
+    def is_nested(self, candidate: Candidate, other: Candidate) -> bool:
+        """Whether the candidate is the other one with a cluster looked at on its own."""
+        if candidate.hierarchy != NESTED or not 1 < other.n_clusters < candidate.n_clusters:
+            return False
+        pairs = set(zip(self.labels_of(candidate).tolist(), self.labels_of(other).tolist(), strict=True))
+        return len(pairs) == candidate.n_clusters
 
     def stands_alone(self, candidate: Candidate) -> bool:
         """Whether some cluster has a valley between it and each of its nearest.
@@ -190,6 +209,11 @@ class Look:
         return information(self.micro, self.labels_of(one)) < information(self.micro, self.labels_of(other))
 
 
+def regular(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates that the null model has the like of."""
+    return [each for each in candidates if each.hierarchy in (WARD, AVERAGE)]
+
+
 def choose(
     micro: MicroClusters,
     rows: IntArray,
@@ -203,7 +227,45 @@ def choose(
 
     `null_of` makes the null model of micro-clusters that were come by in another way than by splitting rows.
     """
-    null_of = null_of or split_into_micro_clusters
+    look, chosen, times = best_look(
+        micro, rows, rng, max_clusters=max_clusters, slack=slack, null_of=null_of or split_into_micro_clusters
+    )
+    stands_apart = chosen is most_apart(look.candidates)
+    if null_of is None and chosen.n_clusters > 1 and len(micro.axes):
+        inside = inside_largest(look, chosen, rows, rng, max_clusters=max_clusters, slack=slack)
+        if inside is not None:
+            look = with_nested(look, chosen, inside)
+            stands_apart = stands_apart and inside.stands_apart
+            chosen = look.candidates[-1]
+    others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
+    runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
+    if runner_up is ONE_CLUSTER and chosen is ONE_CLUSTER:
+        runner_up = None
+    return Choice(
+        labels=look.labels_of(chosen)[look.belongs],
+        chosen=chosen,
+        runner_up=runner_up,
+        candidates=tuple(sorted([ONE_CLUSTER, *look.candidates], key=lambda each: (each.n_clusters, each.hierarchy))),
+        separation_by_chance=look.null.separation_by_chance,
+        gap_by_chance=look.null.gap_by_chance,
+        is_structured=times > TIMES_CHANCE,
+        times_chance=times,
+        scales=look.scales,
+        stands_apart=stands_apart,
+        look=look,
+    )
+
+
+def best_look(
+    micro: MicroClusters,
+    rows: IntArray,
+    rng: np.random.Generator,
+    *,
+    max_clusters: int,
+    slack: float,
+    null_of: "NullOf",
+) -> tuple[Look, Candidate, float]:
+    """The best candidate and all others, with columns weighed as it was found; and structure in multiples of chance."""
     scales = column_scales(micro, np.arange(len(micro)))
     first = look_at(micro, rows, rng, scales, null_of, max_clusters=max_clusters)
     is_structured = times_chance(first.regular, first.null) > TIMES_CHANCE
@@ -221,23 +283,39 @@ def choose(
         )
         if clear is not None and not clear.n_clusters <= chosen.n_clusters < PIECES * clear.n_clusters:
             look, chosen = weighed, clear
-    others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
-    runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
-    if runner_up is ONE_CLUSTER and chosen is ONE_CLUSTER:
-        runner_up = None
-    return Choice(
-        labels=look.labels_of(chosen)[look.belongs],
-        chosen=chosen,
-        runner_up=runner_up,
-        candidates=tuple(sorted([ONE_CLUSTER, *look.candidates], key=lambda each: (each.n_clusters, each.hierarchy))),
-        separation_by_chance=look.null.separation_by_chance,
-        gap_by_chance=look.null.gap_by_chance,
-        is_structured=is_structured,
-        times_chance=times_chance(first.regular, first.null),
-        scales=look.scales,
-        stands_apart=chosen is most_apart(look.candidates),
-        look=look,
-    )
+    return look, chosen, times_chance(first.regular, first.null)
+
+
+def inside_largest(
+    look: Look, chosen: Candidate, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float
+) -> Choice | None:
+    """How the cluster that holds most of the rows falls apart on its own, where it does and has a valley; else None."""
+    own = in_largest(look, chosen)
+    share = float(look.micro.counts[own].sum() / look.micro.counts.sum())
+    most = max_clusters - chosen.n_clusters + 1
+    if share < MOST_ROWS or most < 2:
+        return None
+    part = taken(rescaled(look.micro, 1 / look.scales), own)
+    part = replace(part, spread=part.spread * share, axes=part.axes * np.sqrt(share))
+    sizes = np.ceil(rows * share).astype(np.int64)
+    found = choose(part, sizes, rng, max_clusters=most, slack=slack)
+    return found if found.chosen.n_clusters > 1 and found.look.stands_alone(found.chosen) else None
+
+
+def in_largest(look: Look, candidate: Candidate) -> IntArray:
+    """The micro-clusters of the cluster with the most rows."""
+    labels = look.labels_of(candidate)
+    return np.flatnonzero(labels == np.bincount(labels, look.micro.counts).argmax())
+
+
+def with_nested(look: Look, chosen: Candidate, inside: Choice) -> Look:
+    """The look with one more candidate, the last: the chosen one with its largest cluster cut as `inside` says."""
+    own, labels = in_largest(look, chosen), look.labels_of(chosen).copy()
+    labels[own] = np.where(inside.labels == 0, labels[own], labels.max() + inside.labels)
+    key: Key = (NESTED, int(labels.max()) + 1)
+    (candidate,) = look.null.compared(judged(look.micro, {key: labels}))
+    candidate = with_apart(candidate, look.shapes, labels, look.belongs)
+    return replace(look, labels={**look.labels, key: labels}, candidates=(*look.candidates, candidate))
 
 
 def look_at(
@@ -266,7 +344,7 @@ def look_at(
     (found, values), *by_chance = spread(done, work)
     null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:
-        if low < times_chance([each for each in null.compared(values) if each.hierarchy != CONDENSED], null) < high:
+        if low < times_chance(regular(null.compared(values)), null) < high:
             more = gaussian.draws(rng, null_ks, MORE_DRAWS, MORE_ROWS)
             null = null.and_more(Null.of(null_ks, spread(done, more)))
     shapes = Shapes(coarse, weighed.covariance_inside())
@@ -306,10 +384,18 @@ def most_apart(candidates: Iterable[Candidate]) -> Candidate | None:
 
 
 def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, slack: float) -> Candidate:
-    """The choice between the clusters that stand apart and those that exceed the null model."""
+    """The choice between the clusters that stand apart and those that exceed the null model.
+
+    Where it has a nested clustering among the candidates, that one.
+    """
+    found = best_of_all(look, [each for each in candidates if each.hierarchy != NESTED], is_structured, slack)
+    return next((each for each in candidates if look.is_nested(each, found)), found)
+
+
+def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool, slack: float) -> Candidate:
     standing = most_apart(candidates)
-    regular = [each for each in candidates if each.hierarchy != CONDENSED]
-    compact = [each for each in regular if each.gap > look.null.gap_by_chance] or regular
+    alike = regular(candidates)
+    compact = as_compact(alike, look.null.gap_by_chance) or alike
     found = ranking(compact, look.null.gap_by_chance, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
@@ -338,6 +424,12 @@ def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, sl
     # Clusters that are certain are cut into a few pieces only where a mixture gains by it as well.
     is_cut = is_certain and found.n_clusters <= MOST_PIECES * standing.n_clusters
     return found if is_as_good and (not is_cut or look.is_likelier(found, standing)) else standing
+
+
+def as_compact(candidates: Sequence[Candidate], chance: float) -> list[Candidate]:
+    """The candidates more compact than by chance, and not far less so than the most compact one."""
+    widest = max((each.gap for each in candidates), default=0.0)
+    return [each for each in candidates if each.gap > chance and each.gap >= LEAST_SHARE_OF_GAP * widest]
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:
@@ -416,9 +508,9 @@ def ranking(candidates: Sequence[Candidate], chance: float, slack: float) -> lis
     Then the others of these by their gap, and all others by their separation.
     """
     most = max(each.separation for each in candidates)
-    close = [each for each in candidates if each.separation >= most - slack]
+    close = [each for each in candidates if each.separation >= most - min(slack, SHARE_OF_SEPARATION * abs(most))]
     widest = max(each.gap for each in close)
-    nearly = widest - max(chance, min(slack, SHARE_OF_GAP * widest))
+    nearly = widest - max(chance, min(MOST_LACKING, SHARE_OF_GAP * widest))
     as_good = [each for each in close if each.gap >= nearly]
     return [
         *sorted(as_good, key=lambda each: (each.n_clusters, -each.gap)),
@@ -725,7 +817,11 @@ def stabilities(
 
 
 def clustered(micro: MicroClusters, k: int, hierarchy: Hierarchy, rng: np.random.Generator) -> IntArray:
-    """Labels of the micro-clusters at K in one hierarchy, within their cap; all alike if the hierarchy has no K."""
+    """Labels of the micro-clusters at K in one hierarchy, within their cap; all alike if the hierarchy has no K.
+
+    A nested clustering is no cut of a hierarchy; Ward's stands for it.
+    """
+    hierarchy = WARD if hierarchy == NESTED else hierarchy
     coarse, belongs = put_together(micro, rng)
     found = labelings(coarse, [k], [hierarchy]).get((hierarchy, k), np.zeros(len(coarse), dtype=np.int64))
     labels: IntArray = found[belongs]

@@ -54,14 +54,17 @@ class Parts:
     variance: float  # mean variance of all rows along the axes
 
 
-def fit_gaussians(parts: Parts, labels: IntArray, rng: np.random.Generator) -> tuple[Gaussians, FloatArray]:
+def fit_gaussians(
+    parts: Parts, labels: IntArray, rng: np.random.Generator, *, is_clear: bool = False
+) -> tuple[Gaussians, FloatArray]:
     """The mixture that starts from the clusters `labels`, and the share (n, k) of each micro-cluster in each.
 
-    Where nearly every client holds a single cluster, the clusters are shaped as they are: micro-clusters of one client
-    belong together, whatever a density says.
+    Where clusters are clearly apart (`is_clear`), they are shaped as they are: a fit can only gain where clusters
+    overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client holds a single
+    cluster: micro-clusters of one client belong together, whatever a density says.
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
-    if told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
+    if is_clear or told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
         return maximized(parts, chosen), chosen
     rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // chosen.shape[1]))
     fits = [fit_to_rows(rows, shares, parts.variance) for shares in (chosen, fit_to_means(parts, chosen))]
