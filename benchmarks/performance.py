@@ -120,7 +120,7 @@ def phase1_row(name: str, X: np.ndarray, what: str, config: Mapping[str, Any], a
     if is_small and "split_factor" in config:
         seconds["sklearn"] = least({"": lambda: reference_asm(X, **config)}, 0)[""]
     if args.old is not None and not is_large:
-        seconds["old"] = old_seconds(args.old, X, config, 5 if is_small else 0)
+        seconds["old"] = old_seconds(args.old, X, config, 5 if is_small else 1)
     return {
         "kind": "phase1", "table": name, "rows": n, "columns": d, "what": what, "k": k,
         "split": fitted.n_split_components_, "levels": levels, "seconds": seconds,
@@ -205,7 +205,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         if row["kind"] == "phase1":
             own = row["seconds"]
-            cells = [f"{own[name] / own['koncord']:.2g}" if name in own else "" for name in OTHERS]
+            cells = [f"{own[name] / own['koncord']:.3g}" if name in own else "" for name in OTHERS]
             what = f"{row['what']}, {row['rows']:,} x {row['columns']}"
             lines.append(f"| {what} | {own['koncord']:.3g} | {' | '.join(cells)} |")
     return "\n".join(lines)
