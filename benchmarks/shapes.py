@@ -1,0 +1,160 @@
+"""The default on made tables: clouds without clusters, plants, a far cluster; MNIST at ten sites; other seeds of a run.
+
+    .venv/bin/python benchmarks/shapes.py clouds [--draws 10] [--large]
+    .venv/bin/python benchmarks/shapes.py plants [--draws 8] [--first-seed 100]
+    .venv/bin/python benchmarks/shapes.py mnist seeds            # need KONCORD_DATA
+
+Columns are prepared as by default. `clouds`: one Gaussian, t, log-normal and uniform clouds at 10 sites of 200 rows or,
+with `--large`, 5 of 8,000; the right answer is K = 1, or a note. `plants`: a dominating state and five faults at two or
+three of five sites each; of rarer faults there are more rows. And five clusters that touch beside one far off.
+`mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets.
+"""
+
+import os
+
+for library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ[f"{library}_NUM_THREADS"] = "1"
+
+import argparse
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from clusters import dealt, table
+from sklearn.metrics import adjusted_rand_score
+
+from koncord import FederatedClustering
+from koncord.data import partition
+
+Dealt = tuple[Sequence[Any], Any]  # tables of the sites, and the classes of all rows
+
+CLOUDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
+    "Gaussian, 2 columns": lambda rng, n: rng.standard_normal((n, 2)),
+    "Gaussian, 8 columns": lambda rng, n: rng.standard_normal((n, 8)),
+    "stretched Gaussian, 4 columns": lambda rng, n: rng.standard_normal((n, 4)) @ np.diag([1, 2, 4, 8]),
+    "t3, 2 columns": lambda rng, n: rng.standard_normal((n, 2)) / np.sqrt(rng.chisquare(3, (n, 1)) / 3),
+    "t3, 8 columns": lambda rng, n: rng.standard_normal((n, 8)) / np.sqrt(rng.chisquare(3, (n, 1)) / 3),
+    "t3 by column, 4 columns": lambda rng, n: rng.standard_t(3, (n, 4)),
+    "log-normal, 2 columns": lambda rng, n: np.exp(rng.standard_normal((n, 2))),
+    "log-normal, 8 columns": lambda rng, n: np.exp(rng.standard_normal((n, 8))),
+    "uniform square": lambda rng, n: rng.random((n, 2)),
+    "uniform cube": lambda rng, n: rng.random((n, 3)),
+}
+# Share of each fault in percent, rows of a site, and columns that tell nothing.
+PLANTS = ((3, 2000, 0), (10, 2000, 0), (1, 8000, 0), (3, 2000, 1), (3, 2000, 5))
+SETS = ("wine", "segment", "drybean", "dermatology", "s2", "aggregation", "digits", "vowel", "waveform", "frog_species")
+
+
+def plant(seed: int, percent: int, n_rows: int, n_irrelevant: int) -> Dealt:
+    """Faults four to seven standard deviations off in one to three of eight sensors, which are then mixed."""
+    rng = np.random.default_rng([seed, 17])
+    faults = np.zeros((6, 8))
+    for fault in range(1, 6):
+        sensors = rng.choice(8, rng.integers(1, 4), replace=False)
+        faults[fault, sensors] = rng.choice([-1, 1], len(sensors)) * rng.uniform(4, 7, len(sensors))
+    mixing = np.eye(8) + 0.2 * rng.standard_normal((8, 8))
+    held = [rng.choice(5, rng.integers(2, 4), replace=False) for _ in range(5)]
+    tables, states = [], []
+    for site in range(5):
+        shares = np.array([percent / 100 if site in owners else 0.0 for owners in held])
+        state = rng.choice(6, n_rows, p=[1 - shares.sum(), *shares])
+        X = (rng.standard_normal((n_rows, 8)) + faults[state]) @ mixing
+        tables.append(np.c_[X, rng.standard_normal((n_rows, n_irrelevant))])
+        states.append(state)
+    return tables, np.concatenate(states)
+
+
+def far_cluster(seed: int, gap: float) -> Dealt:
+    rng = np.random.default_rng([seed, 18])
+    turns = 2 * np.pi * np.arange(5) / 5
+    centers = np.zeros((6, 4))
+    centers[:5, :2] = gap / (2 * np.sin(np.pi / 5)) * np.c_[np.cos(turns), np.sin(turns)]
+    centers[5, 2] = 25
+    classes = [rng.choice(6, 1000, p=[0.19] * 5 + [0.05]) for _ in range(5)]
+    return [centers[y] + rng.standard_normal((1000, 4)) for y in classes], np.concatenate(classes)
+
+
+def fitted(tables: Sequence[Any], seed: int = 0, **parameters: Any) -> FederatedClustering:
+    return FederatedClustering(random_state=seed, **parameters).fit(list(tables))
+
+
+def score(found: FederatedClustering, classes: Any) -> tuple[int, float]:
+    return found.n_clusters_, float(adjusted_rand_score(classes, np.concatenate(found.labels_)))
+
+
+def clouds(n_draws: int, first_seed: int, is_large: bool) -> None:
+    n_sites, n_rows = (5, 8000) if is_large else (10, 200)
+    right = several = total = 0
+    for name, drawn in CLOUDS.items():
+        answers = []
+        for seed in range(first_seed, first_seed + n_draws):
+            X = drawn(np.random.default_rng([seed, 19]), n_sites * n_rows)
+            found = fitted(np.split(X, n_sites))
+            notes = found.model_.diagnostics.notes
+            answers.append((found.n_clusters_, any("cloud" in note for note in notes)))
+        right += sum(k == 1 or noted for k, noted in answers)
+        several += sum(k > 1 for k, _ in answers)
+        total += n_draws
+        print(f"{name:30} " + " ".join(f"{k}{'n' if noted else ''}" for k, noted in answers), flush=True)
+    print(f"{n_sites} x {n_rows}: K = 1 or a note (n) in {right} of {total}; several clusters with a note in {several}")
+
+
+def scores(name: str, cases: Sequence[Dealt], true_k: int, **parameters: Any) -> None:
+    found = [score(fitted(tables, **parameters), classes) for tables, classes in cases]
+    exact = sum(k == true_k for k, _ in found)
+    cells = " ".join(f"{k}/{ari:.2f}" for k, ari in found)
+    mean = np.mean([ari for _, ari in found])
+    print(f"{name:44} mean ARI {mean:.3f}, K {true_k} in {exact} of {len(found)}: {cells}", flush=True)
+
+
+def plants(n_draws: int, first_seed: int) -> None:
+    seeds = range(first_seed, first_seed + n_draws)
+    for percent, n_rows, n_irrelevant in PLANTS:
+        name = f"faults of {percent} %, 5 x {n_rows} rows, {n_irrelevant} irrelevant"
+        scores(name, [plant(seed, percent, n_rows, n_irrelevant) for seed in seeds], 6)
+    for gap in (3.5, 4.5):
+        scores(f"five clusters {gap} apart, one far", [far_cluster(seed, gap) for seed in seeds], 6)
+
+
+def mnist(n_draws: int, first_seed: int) -> None:
+    X, y = table("mnist")
+    for regime in "AB":
+        cases = []
+        for seed in range(first_seed, first_seed + n_draws):
+            own = np.random.default_rng(seed).permutation(len(X))[:49_000]
+            parts = [own[rows] for rows in partition(y[own], 10, regime, seed)]
+            cases.append(([X[rows] for rows in parts], np.concatenate([y[rows] for rows in parts])))
+        scores(f"MNIST, 10 sites, regime {regime}", cases, 10, standardize=False)
+
+
+def seeds_of_a_run() -> None:
+    same = 0
+    for name in SETS:
+        tables, _ = dealt(name, "A", 95)
+        ks = [fitted(tables, seed, standardize=False).n_clusters_ for seed in range(10)]
+        same += len(set(ks)) == 1
+        print(f"{name:16} {ks}", flush=True)
+    print(f"K the same for ten seeds: {same} of {len(SETS)} sets")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=("clouds", "plants", "mnist", "seeds"))
+    parser.add_argument("--draws", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=100)
+    parser.add_argument("--large", action="store_true")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if "clouds" in args.parts:
+        clouds(args.draws, args.first_seed, args.large)
+    if "plants" in args.parts:
+        plants(args.draws, args.first_seed)
+    if "mnist" in args.parts:
+        mnist(args.draws, args.first_seed)
+    if "seeds" in args.parts:
+        seeds_of_a_run()
+
+
+if __name__ == "__main__":
+    main()
