@@ -191,7 +191,7 @@ def shown(row: Mapping[str, Any]) -> str:
 
 
 OTHERS = {
-    "sklearn": "scikit-learn way", "numpy": "NumPy path", "old": "c7834ae", "kmeans": "KMeans told K",
+    "sklearn": "scikit-learn way", "numpy": "NumPy path", "old": "c7834ae", "kmeans": "KMeans given K",
     "hdbscan": "HDBSCAN", "gram": "one Gram matrix a level", "read": "one read a level",
 }  # fmt: skip
 
