@@ -263,12 +263,12 @@ def test_of_gaps_that_chance_may_have_told_apart_the_fewest_clusters_win():
     assert [each.n_clusters for each in ranking(close, chance=0.1, slack=0.01)] == [5, 6, 4]
 
 
-def test_a_gap_that_lacks_a_fifth_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
-    close = [candidate(3, 0.3, 0.079), candidate(4, 0.3, 0.081), candidate(5, 0.3, 0.1)]
+def test_a_gap_that_lacks_a_seventh_of_the_widest_is_as_good_and_one_that_lacks_more_is_not():
+    close = [candidate(3, 0.3, 0.083), candidate(4, 0.3, 0.087), candidate(5, 0.3, 0.1)]
     assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
 
 
-def test_a_fifth_of_a_wide_gap_is_more_than_may_lack():
+def test_a_seventh_of_a_wide_gap_is_more_than_may_lack():
     close = [candidate(3, 0.3, 0.90), candidate(4, 0.3, 0.93), candidate(5, 0.3, 1.0)]
     assert [each.n_clusters for each in ranking(close, chance=0.0, slack=1.0)] == [4, 5, 3]
 

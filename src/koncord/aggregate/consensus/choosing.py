@@ -65,7 +65,7 @@ TIMES_CHANCE = 3.0
 IN_DOUBT = ((2.0, 4.0), (2.3, 3.6))
 # The gap goes on rising where clusters are cut into pieces, but flattens: one that lacks no more than this share, and
 # no more than so much, is as good.
-SHARE_OF_GAP, MOST_LACKING = 0.2, 0.08
+SHARE_OF_GAP, MOST_LACKING = 0.15, 0.08
 # The most that clusterings may lack to be almost as separated as the best one, as a share of its separation.
 SHARE_OF_SEPARATION = 0.25
 # A clustering with less than this share of the largest gap leaves clusters together, however separated it is: a single
