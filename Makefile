@@ -9,7 +9,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --strip-extras --no-emit-find-links --no-emit-index-url
 
-.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs screenshots figures bench-phase1 bench-phase2 clean
+.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs screenshots figures bench-phase1 bench-phase2 bench-history clean
 
 demo: $(BASE) ## the main job on built-in data, with its report
 	$(BIN)/koncord demo
@@ -75,6 +75,9 @@ figures: $(READY)
 
 bench-phase1 bench-phase2: bench-%: $(READY)
 	$(BIN)/python benchmarks/$*.py
+
+bench-history: $(READY) ## every path in units of reference work, beside the rows before: fails where one is 20 % slower
+	$(BIN)/python benchmarks/performance.py --history docs/performance/history.jsonl
 
 docs: $(DOCS) ## the documentation site, build/docs/index.html: warnings are errors, every link and load is checked
 	$(BIN)/python scripts/cli_docs.py

@@ -352,7 +352,7 @@ def test_a_missing_extra_is_named_before_the_work(visits, run, monkeypatch):
         ("estimate visits.csv --columns age,,stay", 2, "--columns: must be names separated by commas"),
         ("estimate visits.csv --columns ages", 2, "'visits.csv' has no column 'ages'; did you mean 'age'?"),
         ("estimate gone.csv", 2, "'gone.csv' does not exist"),
-        ("estimate .", 2, "'.' is a folder"),
+        ("estimate .", 2, "'.' holds"),
         ("estimate visits.csv --array A", 2, "leave out --array"),
         ("estimate visits.csv --min-mass -1", 2, "'min_mass' of ASM must be a finite number at least 0; got -1.0."),
         ("estimate visits.csv --split-factor nan", 2, "'split_factor' of ASM must be a finite number"),
@@ -488,6 +488,30 @@ def test_short_work_and_work_without_a_terminal_show_no_bar(monkeypatch):
             time.sleep(0.05)
             bar(0.5, "counting")
         assert stderr.getvalue() == ""
+
+
+# --- batch by batch ---
+
+
+def test_a_table_read_batch_by_batch_has_the_components_of_the_whole_and_counts_of_all_rows(visits, run):
+    fixed = ("--estimator", "gmeans", "--json")
+    _, whole, _ = run("estimate", "visits.csv", *fixed)
+    _, sampled, _ = run("estimate", "visits.csv", "--stream", "--sample-rows", "150", *fixed)
+    whole, sampled = json.loads(whole), json.loads(sampled)
+    assert (sampled["rows"], sampled["sample_rows"], whole["sample_rows"]) == (300, 150, 300)
+    assert sampled["n_components"] == whole["n_components"] == 3
+    assert sorted(sampled["counts"]) == sorted(whole["counts"]) == [100, 100, 100]
+    np.testing.assert_allclose(sampled["scale"], whole["scale"], rtol=1e-9)
+    ours, theirs = (np.array(sorted(each["means_original"])) for each in (sampled, whole))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    np.testing.assert_allclose(ours, sorted(visits.reshape(3, 100, 2).mean(axis=1).tolist()), rtol=1e-9)
+    assert any("in 3 passes over 300 rows" in note for note in sampled["notes"])
+
+
+def test_a_file_with_fewer_rows_than_the_sample_is_held_whole(visits, run):
+    _, whole, _ = run("estimate", "visits.csv", "--json")
+    _, streamed, _ = run("estimate", "visits.csv", "--stream", "--json")
+    assert json.loads(streamed)["means"] == json.loads(whole)["means"]
 
 
 # --- help and docs ---

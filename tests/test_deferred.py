@@ -7,11 +7,15 @@ FIT = """
 import sys
 from koncord.cli import main
 assert main(["fit", *sys.argv[1:], "--out", "run"]) == 0
-loaded = {"scipy.stats", "pandas", "sklearn.cluster", "sklearn.metrics"} & set(sys.modules)
+seldom = {"scipy.stats", "scipy.optimize", "pandas", "narwhals", "numpy.f2py", "sklearn.cluster", "sklearn.metrics"}
+loaded = seldom & set(sys.modules)
 assert not loaded, loaded
 from sklearn.utils import fixes
 assert fixes.scipy.stats.mode([1, 1, 2]).mode == 1
-import pandas, scipy.stats
+from sklearn.utils import validation
+import narwhals.stable.v2, numpy.f2py, pandas, scipy.stats
+assert validation.nw.from_native is narwhals.stable.v2.from_native
+assert sys.modules["narwhals"] is narwhals and type(narwhals.stable).__name__ == "module"
 assert fixes.pd.DataFrame is pandas.DataFrame
 assert scipy.stats is sys.modules["scipy.stats"] is fixes.scipy.stats
 assert type(scipy.stats).__name__ == "module"

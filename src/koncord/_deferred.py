@@ -1,7 +1,8 @@
-"""scikit-learn without the two modules that it imports and koncord seldom uses.
+"""scikit-learn without modules that it imports and koncord seldom uses.
 
-It imports scipy.stats, and pandas where there is one, whatever is asked of it; both together take longer than a small
-command. Here they are stood in for while it is imported, and load when it first uses them.
+It imports scipy.stats, narwhals, and pandas where there is one, whatever is asked of it, and through SciPy the compiler
+of Fortran that comes with NumPy; together they take longer than a small command. Here they are stood in for while it
+is imported, and load when it first uses them.
 `importlib.util.LazyLoader` does not serve: in Python 3.11 the import statement itself makes it load.
 """
 
@@ -14,7 +15,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-SELDOM_USED = ("scipy.stats", "pandas")
+SELDOM_USED = ("scipy.stats", "pandas", "narwhals", "narwhals.stable", "narwhals.stable.v2", "numpy.f2py")
 
 
 class Deferred(ModuleType):
@@ -25,7 +26,8 @@ class Deferred(ModuleType):
         self.__spec__ = spec
 
     def __getattr__(self, attribute: str) -> Any:
-        remove(self)
+        for name in with_packages(self.__name__):
+            remove(sys.modules.get(name))
         return getattr(import_module(self.__name__), attribute)
 
 
@@ -43,15 +45,19 @@ def deferred(*names: str) -> Iterator[None]:
     Parameters
     ----------
     *names : str
-        Modules that may not be installed, or may be loaded already; the packages that they are part of are loaded.
+        Modules that may not be installed, or may be loaded already. The packages that they are part of are loaded,
+        unless they are named before them.
     """
     standing = []
     for name in names:
-        spec = None if name in sys.modules else find_spec(name)
+        if name in sys.modules:
+            continue
+        package, _, own = name.rpartition(".")
+        is_part = isinstance(sys.modules.get(package), Deferred)
+        spec = ModuleSpec(name, None) if is_part else find_spec(name)
         if spec is not None:
             sys.modules[name] = Deferred(spec)
             standing.append(sys.modules[name])
-            package, _, own = name.rpartition(".")
             if package:
                 setattr(sys.modules[package], own, sys.modules[name])
     try:
@@ -61,11 +67,23 @@ def deferred(*names: str) -> Iterator[None]:
             remove(module)
 
 
-def remove(module: ModuleType) -> None:
-    """Have the next import find what the module stands for."""
+def with_packages(name: str) -> list[str]:
+    """The packages that a module is part of, the outermost first, and the module.
+
+    >>> with_packages("a.b.c")
+    ['a', 'a.b', 'a.b.c']
+    """
+    parts = name.split(".")
+    return [".".join(parts[: at + 1]) for at in range(len(parts))]
+
+
+def remove(module: ModuleType | None) -> None:
+    """Have the next import find what the module stands for, if it stands for one."""
+    if not isinstance(module, Deferred):
+        return
     name = module.__name__
     package, _, own = name.rpartition(".")
     if sys.modules.get(name) is module:
         del sys.modules[name]
-    if package and vars(sys.modules[package]).get(own) is module:
+    if package in sys.modules and vars(sys.modules[package]).get(own) is module:
         delattr(sys.modules[package], own)

@@ -2,7 +2,7 @@
 
 Most work here is many small NumPy calls, which hold Python's lock: threads would take turns. A fresh process would
 first spend seconds on imports. Where there is no safe fork, work is done in turn. What is spread is pure, so its result
-does not depend on the number of processes.
+does not depend on the number of processes. Work in C that lets go of the lock is spread over threads instead.
 """
 
 import os
@@ -10,7 +10,7 @@ import pickle
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from multiprocessing import get_context
@@ -70,6 +70,20 @@ def spread(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         if isinstance(found[at], Exception):
             raise found[at]
     return [found[at] for at in range(len(items))]
+
+
+def in_threads(function: Callable[[T], None], items: Iterable[T]) -> None:
+    """Do the work of each item, several at a time; items share nothing that the work changes, so order is no matter."""
+    n = _n_jobs.get()
+    if n < 2:
+        for item in items:
+            function(item)
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(n) as pool:
+            for _ in pool.map(function, items):
+                pass
 
 
 def _apply(end: Connection, function: Callable[[Any], Any], items: Sequence[Any]) -> None:

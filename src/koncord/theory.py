@@ -15,7 +15,6 @@ from math import e, pi
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
-from scipy.optimize import fixed_point
 from scipy.special import lambertw
 
 from koncord._validation import check_magnitude
@@ -127,6 +126,8 @@ def sample_critical_size(n_features: ArrayLike, anisotropy: ArrayLike = 1.0) -> 
     # The map rises with n and the start is no smaller than any solution, so the iterates fall to the largest one. Close
     # to a size where two solutions meet they take many small steps.
     start = larger_root((d + 2) / gain(r, d))
+    from scipy.optimize import fixed_point  # here: it takes long to load
+
     return scalar_or_array(fixed_point(size_of_samples_like, start, method="iteration", xtol=1e-9, maxiter=100_000))
 
 

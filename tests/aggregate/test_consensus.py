@@ -973,6 +973,17 @@ def plain_em(X, labels):
     return means, covariances, weights
 
 
+def test_the_null_model_of_a_very_large_client_draws_no_more_rows_than_it_may():
+    rng = np.random.default_rng(0)
+    counts, means = np.full(200, 500_000), rng.normal(size=(200, 3))
+    micro = MicroClusters(counts=counts, means=means, scatters=counts * 0.1, spread=np.full(3, 1e6), axes=np.eye(3))
+    large = choosing.Gaussian.of(micro, np.array([10**8]), np.random.default_rng(1))
+    assert large.sizes.sum() == choosing.MOST_NULL_ROWS
+    assert large.least / large.sizes.sum() == 500_000 / 10**8  # as many micro-clusters as of all rows
+    small = choosing.Gaussian.of(replace(micro, counts=counts // 1000), np.array([10**5]), np.random.default_rng(1))
+    assert (small.sizes.tolist(), small.least) == ([100_000], 500)
+
+
 def one_far_cluster(seed, gap):
     """Five clusters of 19 % each, so many standard deviations from the next, beside one of 5 % that is far from all."""
     rng = np.random.default_rng(seed)

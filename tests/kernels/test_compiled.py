@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koncord._jobs import jobs
 from koncord.estimate.asm import ASM
 from koncord.kernels import centered, compiled, splitting
 from koncord.kernels.centered import CenteredRows, Node
@@ -83,17 +84,55 @@ def test_a_table_in_another_order_of_memory_is_the_same_table() -> None:
     assert [node.rows.tolist() for node in one] == [node.rows.tolist() for node in other]
 
 
+@given(n=st.integers(1, 400), d=st.integers(1, 40), seed=st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_loops_of_every_processor_give_the_same_numbers(n: int, d: int, seed: int) -> None:
+    X, found = clusters(n, d, seed), []
+    rows, means = [np.arange(n), np.arange(n)[::-2].copy()], np.array([X.mean(axis=0), X[-1]])
+    for level in (0, 1, 2):
+        compiled._splitting.limit(level)
+        m = int(compiled.padded_rows(np.array([n, len(rows[1])])).sum())
+        z, squares, share = np.empty(m * d), np.empty(m), np.empty(m)
+        grams, first, sums = np.empty((2, d, d)), np.empty((2, d + 2)), np.empty((2, d + 2))
+        odds, n_first = np.full((2, d + 2), 0.1), np.empty(2, dtype=np.int64)
+        own = [each.copy() for each in rows]
+        blocks = X, own, means, z, squares
+        compiled._splitting.gather(*blocks, grams)
+        compiled._splitting.em(*blocks, odds, np.full(2, 50.0), np.full(2, 0.01), 5, share, first)
+        compiled._splitting.divide(*blocks, np.ones(2, dtype=np.int64), share, sums, n_first)
+        found.append(np.concatenate([z, squares, grams.ravel(), share, first.ravel(), sums.ravel(), n_first, *own]))
+    compiled._splitting.limit(2)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_allclose(grams[0], (X - means[0]).T @ (X - means[0]), rtol=1e-9, atol=1e-9)
+
+
 def test_arrays_that_do_not_fit_are_refused() -> None:
-    X, rows, mean = np.zeros((5, 2)), np.array([0, 4]), np.zeros(2)
-    z, squares = np.empty(16), np.empty(8)
+    X, rows, means = np.zeros((5, 2)), [np.array([0, 4])], np.zeros((1, 2))
+    z, squares, grams = np.empty(16), np.empty(8), np.empty((1, 2, 2))
+    ones = np.ones(1)
     with pytest.raises(IndexError, match="has 5 where X has 5 rows"):
-        compiled._splitting.gather(X, np.array([0, 5]), mean, z, squares)
+        compiled._splitting.gather(X, [np.array([0, 5])], means, z, squares, grams)
     with pytest.raises(ValueError, match="'z' must have 16"):
-        compiled._splitting.gather(X, rows, mean, z[:15], squares)
-    nodes = np.array([2])
+        compiled._splitting.gather(X, rows, means, z[:15], squares, grams)
+    with pytest.raises(ValueError, match="'grams' must have 4"):
+        compiled._splitting.gather(X, rows, means, z, squares, np.empty(3))
+    with pytest.raises(ValueError, match="'means' must have a row"):
+        compiled._splitting.gather(X, rows, np.empty(0), z, squares, grams)
     with pytest.raises(ValueError, match="'share' must have 8"):
-        compiled._splitting.em(z, squares, nodes, np.zeros(4), np.ones(1), np.ones(1), 1, np.empty(7), np.empty(4))
-    with pytest.raises(ValueError, match="positive"):
-        compiled._splitting.em(
-            z, squares, np.array([-2]), np.zeros(4), np.ones(1), np.ones(1), 1, np.empty(8), np.empty(4)
-        )
+        compiled._splitting.em(X, rows, means, z, squares, np.zeros(4), ones, ones, 1, np.empty(7), np.empty(4))
+    with pytest.raises(ValueError, match="'odds' must have 4"):
+        compiled._splitting.em(X, rows, means, z, squares, np.zeros(5), ones, ones, 1, np.empty(8), np.empty(4))
+    with pytest.raises(ValueError, match="'n_first' must have 1"):
+        compiled._splitting.divide(X, rows, means, z, squares, ones, np.empty(8), np.empty(4), np.empty(2))
+
+
+def test_threads_change_no_row() -> None:
+    X = clusters(20_000, 6, 5)
+    found = []
+    for n in (1, 3):
+        with jobs(n):
+            found.append(leaves(X, is_spherical=True))
+    for ours, theirs in zip(*found, strict=True):
+        assert [node.rows.tolist() for node in ours] == [node.rows.tolist() for node in theirs]
+        assert all(np.array_equal(a.fitted_mean, b.fitted_mean) for a, b in zip(ours, theirs, strict=True))

@@ -1,25 +1,37 @@
 """``koncord estimate FILE``: phase 1 on one table, how many components it holds and what they look like."""
 
 import argparse
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord._files import write_atomic
-from koncord._progress import report, reporting
+from koncord._jobs import jobs, n_cores
+from koncord._progress import part, report, reporting
 from koncord.cli.options import (
     add_estimator_options,
+    add_stream_options,
     add_table_options,
+    at_least_one,
     check_estimator_options,
     estimator_of,
+    is_streamed,
     scaled_table,
+    streamed_table,
     table_of,
 )
 from koncord.cli.output import as_json, check_output_file
 from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from koncord.data.batches import SampledTable
+    from koncord.data.files import Table
+    from koncord.kernels.moments import LabelMoments
+    from koncord.types import FloatArray
 
 NAME = "estimate"
 SUMMARY = "how many components one table holds, with no labels and no count"
@@ -30,13 +42,16 @@ An estimator by itself finds several components in almost any table, also in one
 compared with draws of one Gaussian, as koncord fit does; if it shows no more structure than these, K is 1.
 --no-null-test gives the estimator's own answer; that of asm is the paper's method.
 
-FILE is CSV, TSV, Parquet, Excel, NPY or NPZ and holds numbers: one row a sample, one column a feature.
+FILE is CSV, TSV, Parquet, Excel, NPY or NPZ and holds numbers: one row a sample, one column a feature. A folder of
+Parquet or CSV files is one table, and may be larger than memory: components are found in a sample of its rows, and
+their counts, means and spreads are those of all rows, in three passes.
 """
 EPILOG = """\
 examples:
   koncord estimate visits.csv --plot visits.png
   koncord estimate visits.parquet --columns age,stay --estimator gmeans --json
   koncord estimate visits.csv --no-null-test
+  koncord estimate visits.csv --stream --sample-rows 200000
 """
 
 
@@ -45,8 +60,15 @@ def add_parser(subparsers: Any) -> None:
         subparsers, NAME, SUMMARY, usage="koncord estimate FILE [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("file", metavar="FILE", help="the table")
-    add_table_options(parser)
+    add_stream_options(add_table_options(parser))
     add_estimator_options(parser)
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=at_least_one,
+        default=-1,
+        help="cores that asm uses, at most; it changes no result (default: all)",
+    )
     group = parser.add_argument_group("test")
     group.add_argument(
         "--null-test",
@@ -71,13 +93,9 @@ def run(args: argparse.Namespace) -> None:
     if args.plot is not None:
         check_output_file("--plot", args.plot, ".png")
         figures = figures_module()
-    with ProgressBar() as bar, reporting(bar):
+    with ProgressBar() as bar, reporting(bar), jobs(n_cores() if args.jobs == -1 else args.jobs):
         report(0.0, f"reading {Path(args.file).name}")
-        from koncord.data.notes import notes_on
-
-        read = table_of(args, args.file)
-        notes = notes_on([read])
-        table, mean, scale = scaled_table(read, args)
+        table, mean, scale, notes, sampled = read_for_estimate(args)
         estimator = estimator_of(args, random_state=args.seed)
         started = perf_counter()
         fitted = estimator.fit(table.X)
@@ -103,6 +121,7 @@ def run(args: argparse.Namespace) -> None:
             seconds=seconds,
             notes=notes,
             null_test=null_test,
+            all_rows=None if sampled is None else partial(moments_of_all, sampled, mean, scale),
         )
         if figures is not None:
             report(1.0, f"drawing {args.plot.name}")
@@ -111,6 +130,46 @@ def run(args: argparse.Namespace) -> None:
             )
             write_atomic(args.plot, figures.as_png(figure))
     print(as_json(estimate_record(estimate)) if args.json else estimate_text(estimate))
+
+
+def read_for_estimate(
+    args: argparse.Namespace,
+) -> "tuple[Table, FloatArray, FloatArray, list[str], SampledTable | None]":
+    """The rows to fit, their scale, notes on columns, and the table they are a sample of, if they are one."""
+    import numpy as np
+
+    from koncord.data.batches import means_and_scales, sample_of, whole_table
+    from koncord.data.notes import notes_on
+
+    if is_streamed(args, args.file):
+        with part(0.0, 0.5, "pass 1"):
+            sampled = streamed_table(args, args.file)
+        if not sampled.is_whole:
+            with part(0.5, 1.0, "scale"):
+                n, d = sampled.n_rows, len(sampled.columns)
+                mean, scale = means_and_scales(sampled) if args.standardize else (np.zeros(d), np.ones(d))
+            notes = [
+                *sampled.table.left_out,
+                f"read batch by batch, in {3 if args.standardize else 2} passes over {n:,} rows; the components were "
+                f"found in a sample of {len(sampled.sample):,}, their counts, means and spreads are those of all rows",
+            ]
+            return sample_of(sampled, mean, scale), mean, scale, notes, sampled
+        read = whole_table(sampled)
+    else:
+        read = table_of(args, args.file)
+    table, mean, scale = scaled_table(read, args)
+    return table, mean, scale, notes_on([read]), None
+
+
+def moments_of_all(
+    table: "SampledTable", mean: "FloatArray", scale: "FloatArray", means: "FloatArray"
+) -> "LabelMoments":
+    """Moments, on the scale of the fit, of all rows by the nearest of `means`: one pass."""
+    from koncord.kernels.assign import nearest
+    from koncord.kernels.moments import moments_by_label
+
+    scaled = ((X - mean) / scale for X in table.batches("all rows"))
+    return moments_by_label(((Z, nearest(Z, means)) for Z in scaled), means)
 
 
 def figures_module() -> Any:

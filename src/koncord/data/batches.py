@@ -101,9 +101,9 @@ class SampledTable:
     def batches(self, what: str = "") -> Iterator[FloatArray]:
         """The rows (n, n_columns), batch by batch: one pass, whose progress is reported."""
         self.passes[what] += 1
-        done = 0
+        shown, done = f"pass {self.passes.total()} over {self.name}, {what}", 0
         for X in self.table.batches():
-            report(done / self.n_rows, what)
+            report(done / self.n_rows, shown)
             yield X
             done += len(X)
         if done != self.n_rows:
@@ -393,6 +393,11 @@ def means_and_scales(table: SampledTable) -> tuple[FloatArray, FloatArray]:
 def whole_table(table: SampledTable) -> Table:
     """The table of a sample that is all rows."""
     return Table(X=table.sample, columns=table.columns, name=table.name)
+
+
+def sample_of(table: SampledTable, means: FloatArray, scales: FloatArray) -> Table:
+    """The sample as a table, on a scale of all rows."""
+    return Table(X=(table.sample - means) / scales, columns=table.columns, name=table.name)
 
 
 def check_batch(X: FloatArray, table: BatchedTable, n_before: int, *, may_miss: bool = False) -> None:

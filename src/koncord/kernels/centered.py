@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
-from koncord.types import BoolArray, FloatArray, IntArray
+from koncord.types import FloatArray, IntArray
 
 # A child whose responsibilities fade out keeps this mass, far below one row, so that its mean stays finite.
 FADED_MASS = 1e-9
-# Floats of a component that are kept, centered, from one EM iteration to the next.
-KEPT_FLOATS = 1 << 22
+# Floats of a component that are kept, centered, from one EM iteration to the next: 256 MB.
+KEPT_FLOATS = 1 << 25
 # Up to this size all eigenvectors cost less than the call that finds one alone.
 SMALL_GRAM = 24
 
@@ -159,46 +159,52 @@ class CenteredRows:
                 log_odds(pair, odds)
         return pair
 
-    def is_first(self, b: int) -> BoolArray:
-        """Which rows of node `b` the first child is most responsible for."""
-        found: BoolArray = np.concatenate([share for _, share in self.spans[b]]) >= 0.5
-        return found
+    def divide(self, chosen: IntArray, pair: Pair) -> None:
+        """Give each row of the chosen nodes to the child that is most responsible for it."""
+        first = np.zeros((len(chosen), self.n_features + 2))
+        n_first = np.zeros(len(chosen), dtype=np.int64)
+        for at, b in enumerate(chosen):
+            node = self.nodes[b]
+            is_first = np.concatenate([share for _, share in self.spans[b]]) >= 0.5
+            n_first[at] = is_first.sum()
+            for columns, share in self.pieces(b):
+                first[at] += columns @ (share >= 0.5).astype(np.float64)
+            node.rows[:] = np.concatenate([node.rows[is_first], node.rows[~is_first]])
+        self.make_children(chosen, first, n_first, pair)
 
-    def sums_of_first(self, b: int) -> FloatArray:
-        """Sums of ``[z, |z|^2, 1]`` (d + 2,) of these rows."""
-        first = np.zeros(self.n_features + 2)
-        for columns, share in self.pieces(b):
-            first += columns @ (share >= 0.5).astype(np.float64)
-        return first
+    def make_children(self, chosen: IntArray, first: FloatArray, n_first: IntArray, pair: Pair) -> None:
+        """Children of the chosen nodes, whose rows are in order: `n_first` of the first child, then the others.
 
-    def divide(self, b: int, pair: Pair) -> None:
-        """Give each row of node `b` to the child that is most responsible for it; a child without rows is no split."""
-        node, d = self.nodes[b], self.n_features
-        is_first = self.is_first(b)
-        n_first = int(is_first.sum())
-        if n_first in (0, len(is_first)):
-            return
-        first = self.sums_of_first(b)
-        node.rows[:] = np.concatenate([node.rows[is_first], node.rows[~is_first]])
-        children = []
-        for child, sign, rows, square in (
-            (0, 1.0, node.rows[:n_first], first[d]),
-            (1, -1.0, node.rows[n_first:], node.scatter - first[d]),
-        ):
-            moment = sign * first[:d]
-            shift = moment / len(rows)
-            children.append(
+        `first` has the sums of ``[z, |z|^2, 1]`` (n_chosen, d + 2) of the first. A child without rows is no split.
+        """
+        d = self.n_features
+        scatter, n = self.totals[:, chosen]
+        has_both = (n_first > 0) & (n_first < n)
+        sizes = np.array([np.maximum(n_first, 1), np.maximum(n - n_first, 1)])
+        moments = np.array([first[:, :d], -first[:, :d]])
+        shifts = moments / sizes[:, :, None]
+        squares = np.array([first[:, d], scatter - first[:, d]])
+        scatters = np.maximum(squares - np.vecdot(shifts, moments), 0.0)
+        means = np.array([self.nodes[b].mean for b in chosen])
+        own = means + shifts
+        fitted = means + np.array([1.0, -1.0])[:, None, None] * pair.moments[chosen] / pair.masses[:, chosen, None]
+        variances = pair.variances[:, chosen]
+        lighter = pair.masses[:, chosen].min(axis=0)
+        for at in np.flatnonzero(has_both):
+            node, n_one = self.nodes[chosen[at]], int(n_first[at])
+            one, two = (
                 Node(
                     rows=rows,
-                    mean=node.mean + shift,
-                    scatter=max(float(square - shift @ moment), 0.0),
-                    fitted_mean=node.mean + sign * pair.moments[b] / pair.masses[child, b],
-                    fitted_variance=float(pair.variances[child, b]),
+                    mean=own[child, at],
+                    scatter=float(scatters[child, at]),
+                    fitted_mean=fitted[child, at],
+                    fitted_variance=float(variances[child, at]),
                     split_factor=node.split_factor,
                 )
+                for child, rows in enumerate((node.rows[:n_one], node.rows[n_one:]))
             )
-        node.children = (children[0], children[1])
-        node.child_mass = float(pair.masses[:, b].min())
+            node.children = (one, two)
+            node.child_mass = float(lighter[at])
 
 
 def responsibility(odds: FloatArray) -> None:

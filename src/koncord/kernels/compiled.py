@@ -3,23 +3,15 @@
 A wheel that was built without a compiler lacks it, and the NumPy form is used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from koncord.kernels import centered
-from koncord.kernels.centered import (
-    CenteredRows,
-    Node,
-    Pair,
-    leading_eigenvector,
-    log_odds,
-    maximize,
-    scaled_axes,
-)
-from koncord.types import BoolArray, FloatArray, IntArray
+from koncord.kernels.centered import CenteredRows, Node, Pair, leading_eigenvector, maximize, scaled_axes
+from koncord.types import FloatArray, IntArray
 
 
 def compiled_module() -> Any:
@@ -32,120 +24,94 @@ def compiled_module() -> Any:
 
 _splitting = compiled_module()
 NOTHING = np.empty(0)
+# Columns up to which sums of products in C, taken while rows are gathered, cost less than those of BLAS.
+GRAM_COLUMNS = 32
+
+
+class Scratch:
+    """Memory that one test leaves to the next: fresh memory costs more than the rows that are put into it."""
+
+    def __init__(self) -> None:
+        self.floats = NOTHING
+
+    def take(self, *sizes: int) -> list[FloatArray]:
+        """Arrays of these sizes, side by side, with anything in them; those taken before are given up."""
+        if len(self.floats) < sum(sizes):
+            self.floats = NOTHING  # before the new, so that both are never held
+            self.floats = np.empty(sum(sizes))
+        stops = np.cumsum(sizes)
+        return [self.floats[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
 
 
 class CompiledRows(CenteredRows):
     """The rows of several nodes, each centered on its node, in blocks as `_splitting.c` has them.
 
-    A very large node is gathered anew, piece by piece, in every iteration, as in NumPy.
+    Blocks of a very large node are not kept: they are gathered anew in every iteration, as in NumPy.
     """
 
-    def __init__(self, X: FloatArray, nodes: Sequence[Node], block_size: int) -> None:
+    def __init__(self, X: FloatArray, nodes: Sequence[Node], block_size: int, scratch: Scratch | None = None) -> None:
         self.X = X
         self.nodes = nodes
         self.n_features = d = X.shape[1]
-        self.totals = np.array([[node.scatter, len(node.rows)] for node in nodes]).T
-        self.sizes = np.array([len(node.rows) for node in nodes], dtype=np.int64)
-        self.starts = np.concatenate([[0], np.cumsum(padded_rows(self.sizes))])
-        self.responsible = np.zeros(self.starts[-1])
-        is_kept = len(nodes) > 1 or self.starts[-1] * (d + 1) <= centered.KEPT_FLOATS
-        self.piece_rows = 0 if is_kept else max(block_size // _splitting.BLOCK, 1) * _splitting.BLOCK
-        n = self.starts[-1] if is_kept else self.piece_rows
-        self.z, self.squares = np.empty(n * d), np.empty(n)
-        if is_kept:
-            for b in range(len(nodes)):
-                self._gather(b, slice(None), *self._own(b))
+        self.rows = [node.rows for node in nodes]
+        self.means = np.array([node.mean for node in nodes])
+        self.sizes = np.array([len(rows) for rows in self.rows], dtype=np.int64)
+        self.totals = np.array([[node.scatter for node in nodes], self.sizes])
+        n = int(padded_rows(self.sizes).sum())
+        self.is_kept = len(nodes) > 1 or n * (d + 1) <= centered.KEPT_FLOATS
+        n_kept = n if self.is_kept else 0
+        self.share, self.z, self.squares = (scratch or Scratch()).take(n, n_kept * d, n_kept)
+        has_grams = d <= GRAM_COLUMNS or not self.is_kept
+        self.grams = np.empty((len(nodes), d, d) if has_grams else (0, d, d))
+        _splitting.gather(*self._blocks, self.grams)
 
-    def _own(self, b: int) -> tuple[FloatArray, FloatArray]:
-        """Rows of node `b` in blocks, and their squares."""
-        start, stop = self.starts[b], self.starts[b + 1]
-        return self.z[start * self.n_features : stop * self.n_features], self.squares[start:stop]
-
-    def _gather(self, b: int, rows: slice, z: FloatArray, squares: FloatArray) -> None:
-        _splitting.gather(self.X, self.nodes[b].rows[rows], self.nodes[b].mean, z, squares)
-
-    def _pieces_in_turn(self) -> list[tuple[slice, int]]:
-        """Rows of each piece of a node that is not kept, and how many numbers of a column they take."""
-        n = int(self.sizes[0])
-        pieces = [slice(at, min(at + self.piece_rows, n)) for at in range(0, n, self.piece_rows)]
-        return [(piece, int(padded_rows(piece.stop - piece.start))) for piece in pieces]
+    @property
+    def _blocks(self) -> tuple[FloatArray, list[IntArray], FloatArray, FloatArray, FloatArray]:
+        return self.X, self.rows, self.means, self.z, self.squares
 
     def leading_axes(self) -> FloatArray:
         n, d = self.totals[1], self.n_features
         axes, values = np.empty((len(n), d)), np.empty(len(n))
-        grams = []
-        for b in range(len(n)):
-            if n[b] < d:  # the smaller Gram matrix has the same leading eigenvalue
-                z = self.X[self.nodes[b].rows] - self.nodes[b].mean
-                values[b], weights = leading_eigenvector(z @ z.T)
-                axes[b] = z.T @ weights / np.sqrt(values[b])
-            elif d <= centered.SMALL_GRAM:
-                grams.append((b, self._gram(b)))
-            else:
-                values[b], axes[b] = leading_eigenvector(self._gram(b))
-        if grams:
-            at = [b for b, _ in grams]
-            found, vectors = np.linalg.eigh(np.array([gram for _, gram in grams]))
-            values[at], axes[at] = found[:, -1], vectors[:, :, -1]
+        is_wide = n < d
+        for b in np.flatnonzero(is_wide):  # the smaller Gram matrix has the same leading eigenvalue
+            z = self.X[self.rows[b]] - self.means[b]
+            values[b], weights = leading_eigenvector(z @ z.T)
+            axes[b] = z.T @ weights / np.sqrt(values[b])
+        tall = np.flatnonzero(~is_wide)
+        if len(tall) and d <= centered.SMALL_GRAM:
+            found, vectors = np.linalg.eigh(self.grams[tall])
+            values[tall], axes[tall] = found[:, -1], vectors[:, :, -1]
+        else:
+            for b, gram in zip(tall, self._grams(tall), strict=True):
+                values[b], axes[b] = leading_eigenvector(gram)
         return scaled_axes(values, axes, n)
 
-    def _gram(self, b: int) -> FloatArray:
-        """Sums of products (d, d) of the columns of node `b`."""
-        if not self.piece_rows:
-            return gram_of_blocks(self._own(b)[0], int(self.sizes[b]), self.n_features)
-        gram = np.zeros((self.n_features, self.n_features))
-        for rows, width in self._pieces_in_turn():
-            z = self.z[: width * self.n_features]
-            self._gather(b, rows, z, self.squares[:width])
-            gram += gram_of_blocks(z, rows.stop - rows.start, self.n_features)
-        return gram
+    def _grams(self, chosen: IntArray) -> Iterable[FloatArray]:
+        """Sums of products (d, d) of the columns of each of the chosen nodes."""
+        if len(self.grams):
+            return self.grams[chosen]
+        d, stops = self.n_features, np.cumsum(padded_rows(self.sizes)) * self.n_features
+        starts = stops - padded_rows(self.sizes) * d
+        return (gram_of_blocks(self.z[starts[b] : stops[b]], int(self.sizes[b]), d) for b in chosen)
 
     def fitted(self, odds: FloatArray, floor: FloatArray | None, n_em_iter: int) -> Pair:
-        first = np.zeros_like(odds)
+        first = np.empty_like(odds)
         floors = NOTHING if floor is None else floor
-        scatters = np.ascontiguousarray(self.totals[0])
-        if not self.piece_rows:
-            _splitting.em(self.z, self.squares, self.sizes, odds, scatters, floors, n_em_iter, self.responsible, first)
-            return maximize(first, self.totals, floor)
-        for _ in range(n_em_iter):
-            first[:] = 0.0
-            for rows, width in self._pieces_in_turn():
-                first += self._expect_piece(rows, width, odds, scatters, floors)
-            pair = maximize(first.copy(), self.totals, floor)
-            log_odds(pair, odds)
-        return pair
+        _splitting.em(*self._blocks, odds, self.totals[0], floors, n_em_iter, self.share, first)
+        return maximize(first, self.totals, floor)
 
-    def _expect_piece(
-        self, rows: slice, width: int, odds: FloatArray, scatters: FloatArray, floors: FloatArray
-    ) -> FloatArray:
-        """Sums (1, d + 2) of one piece, weighted by the responsibilities that are left behind."""
-        z, squares, found = self.z[: width * self.n_features], self.squares[:width], np.zeros_like(odds)
-        self._gather(0, rows, z, squares)
-        share = self.responsible[rows.start : rows.start + width]
-        size: IntArray = np.array([rows.stop - rows.start], dtype=np.int64)
-        _splitting.em(z, squares, size, odds, scatters, floors, 1, share, found)
-        return found
-
-    def is_first(self, b: int) -> BoolArray:
-        found: BoolArray = self.responsible[self.starts[b] :][: self.sizes[b]] >= 0.5
-        return found
-
-    def sums_of_first(self, b: int) -> FloatArray:
-        start, found = self.starts[b], np.zeros(self.n_features + 2)
-        weights = (self.responsible[start : self.starts[b + 1]] >= 0.5).astype(np.float64)
-        if not self.piece_rows:
-            _splitting.sums(*self._own(b), weights, found)
-            return found
-        for rows, width in self._pieces_in_turn():
-            z, squares = self.z[: width * self.n_features], self.squares[:width]
-            self._gather(b, rows, z, squares)
-            _splitting.sums(z, squares, weights[rows.start : rows.start + width], found)
-        return found
+    def divide(self, chosen: IntArray, pair: Pair) -> None:
+        is_chosen = np.zeros(len(self.nodes), dtype=np.int64)
+        is_chosen[chosen] = 1
+        first, n_first = np.empty((len(self.nodes), self.n_features + 2)), np.empty(len(self.nodes), dtype=np.int64)
+        _splitting.divide(*self._blocks, is_chosen, self.share, first, n_first)
+        self.make_children(chosen, first[chosen], n_first[chosen], pair)
 
 
-def padded_rows(n: Any) -> Any:
+def padded_rows(n: IntArray) -> IntArray:
     """Rows with the padding of the last block."""
-    return -(-n // _splitting.PADDING) * _splitting.PADDING
+    padded: IntArray = -(-n // _splitting.PADDING) * _splitting.PADDING
+    return padded
 
 
 def gram_of_blocks(z: FloatArray, n: int, d: int) -> FloatArray:

@@ -81,7 +81,8 @@ class Gaussians:
         maps, shifts, log_peaks = self.whitening()
         squared = np.empty((len(X), len(maps)))
         for at, (one, shift) in enumerate(zip(maps, shifts, strict=True)):
-            gaps = X @ one.T - shift
+            gaps = X @ one.T
+            gaps -= shift
             squared[:, at] = np.vecdot(gaps, gaps)
         joint = np.log(self.weights) + log_peaks - 0.5 * squared
         rows = np.flatnonzero(np.isnan(X).any(axis=1))

@@ -9,12 +9,14 @@ The arithmetic of a test is in `koncord.kernels.centered`, and in C, where that 
 
 from collections.abc import Iterator, Sequence
 from math import log
+from threading import local
 
 import numpy as np
 
+from koncord._jobs import in_threads
 from koncord._progress import report
 from koncord.kernels.centered import CenteredRows, Node, component_term
-from koncord.kernels.compiled import CompiledRows, _splitting
+from koncord.kernels.compiled import CompiledRows, Scratch, _splitting
 from koncord.types import Components, FloatArray, IntArray, SphericalMixture
 
 # A child's variance is never below this share of the variance of the component under test: a child that collapses
@@ -60,6 +62,7 @@ class SplitForest:
         n_em_iter: int,
     ) -> None:
         self.X = np.ascontiguousarray(X, dtype=np.float64)
+        self._own = local()  # of each thread
         self.is_spherical = is_spherical
         self.n_em_iter = n_em_iter
         # At least as many rows as columns, so that a component with fewer lies in one piece.
@@ -102,14 +105,20 @@ class SplitForest:
             if not node.is_tested and n > 1 and n >= 2 * min_mass and node.scatter > n * self.point_scatter:
                 node.is_tested = True
                 untested.append(node)
-        for batch in batches(untested, self.block_size):
-            table = rows_of_test(self.X.shape[1])(self.X, batch, self.block_size)
-            divide_where_bic_improves(table, is_spherical=self.is_spherical, n_em_iter=self.n_em_iter)
+        in_threads(self._test_batch, batches(untested, self.block_size))
+
+    def _test_batch(self, nodes: Sequence[Node]) -> None:
+        if not hasattr(self._own, "scratch"):
+            self._own.scratch = Scratch()
+        table = rows_of_test(self.X, nodes, self.block_size, self._own.scratch)
+        divide_where_bic_improves(table, is_spherical=self.is_spherical, n_em_iter=self.n_em_iter)
 
 
-def rows_of_test(n_features: int) -> type[CenteredRows]:
-    """What holds the rows of a test: of wide tables the NumPy form, whose products are those of BLAS."""
-    return ROWS if n_features <= COMPILED_COLUMNS else CenteredRows
+def rows_of_test(X: FloatArray, nodes: Sequence[Node], block_size: int, scratch: Scratch) -> CenteredRows:
+    """The rows of a test: of wide tables in the NumPy form, whose products are those of BLAS."""
+    if ROWS is CompiledRows and X.shape[1] <= COMPILED_COLUMNS:
+        return CompiledRows(X, nodes, block_size, scratch)
+    return CenteredRows(X, nodes, block_size)
 
 
 def split_pass(tree: list[Node], min_mass: float, max_components: int) -> list[Node]:
@@ -172,5 +181,6 @@ def divide_where_bic_improves(table: CenteredRows, *, is_spherical: bool, n_em_i
     one = -0.5 * (n * d * np.log(2 * np.pi * variance) + scatter / variance)
     n_parameters = d + 2 if is_spherical else d + 1
     improves = component_term(pair) - one > n_parameters / 2 * np.log(n)
-    for b in np.flatnonzero(improves):
-        table.divide(int(b), pair)
+    chosen = np.flatnonzero(improves)
+    if len(chosen):
+        table.divide(chosen, pair)

@@ -14,7 +14,6 @@ from math import exp, sqrt
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from koncord._extras import require
@@ -159,6 +158,8 @@ def rho_of(epsilon: float, delta: float) -> float:
     least = most
     while delta_of(epsilon, least) > delta:
         least /= 2
+    from scipy.optimize import brentq  # here: few runs have a budget, and it takes long to load
+
     mu = brentq(lambda mu: delta_of(epsilon, mu) - delta, least, most, xtol=1e-15, rtol=1e-12)
     return float(mu**2 / 2 * (1 - COST_ROUNDING))
 
@@ -181,6 +182,8 @@ def epsilon_of(rhos: Sequence[float], delta: float) -> float:
     most = 1.0
     while delta_of(most, mu) > delta:
         most *= 2
+    from scipy.optimize import brentq
+
     epsilon = brentq(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, most, xtol=1e-13, rtol=1e-12)
     return float(epsilon / (1 - DISCRETE))
 

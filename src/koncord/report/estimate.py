@@ -1,6 +1,6 @@
 """Phase 1 on one table, as text or as a record."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import isinf, isnan
 from pathlib import PurePath
@@ -13,8 +13,16 @@ from koncord.data.files import Table
 from koncord.estimate.asm import CLEAR_SILHOUETTE, HOLDOUT
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import GridResult, best_configuration, n_held_out
+from koncord.kernels.moments import LabelMoments
 from koncord.kernels.silhouette import MAX_SCORED
-from koncord.report.tables import ComponentRow, component_rows, components_text, count_rows, counts_text
+from koncord.report.tables import (
+    ComponentRow,
+    component_rows,
+    components_text,
+    count_rows,
+    counts_text,
+    rows_of_components,
+)
 from koncord.types import FloatArray, IntArray
 
 
@@ -26,7 +34,8 @@ class Estimate:
     estimator: str
     seed: int
     is_standardized: bool
-    table: Table  # as it was fitted
+    table: Table  # as it was fitted; a sample of the rows where the file is read batch by batch
+    n_rows: int  # of the file
     mean: FloatArray  # (n_columns,) what was subtracted from the columns of the file
     scale: FloatArray  # (n_columns,) what they were divided by
     config: dict[str, Any]
@@ -75,20 +84,32 @@ def describe_estimate(
     seconds: float,
     notes: Sequence[str] = (),
     null_test: NullTest | None = None,
+    all_rows: Callable[[FloatArray], LabelMoments] | None = None,
 ) -> Estimate:
     """The estimate of a fitted estimator, or of a fitted search over one; `table` holds the rows it was fitted on.
 
-    Where `null_test` finds no more structure than in one Gaussian, the estimate is one component.
+    Where `null_test` finds no more structure than in one Gaussian, the estimate is one component. Where `table` is a
+    sample, `all_rows` takes the means of components (k, d) and gives the moments of all rows by the nearest of them:
+    counts, means, variances and weights are then those of all rows.
     """
     own = getattr(fitted, "best_estimator_", fitted)
     is_one = null_test is not None and not null_test.is_several and own.n_components_ > 1
     model = KnownCounts(1).fit(table.X) if is_one else own
+    n_rows, means, variances, weights = len(table.X), model.means_, model.variances_, model.weights_
+    if all_rows is None:
+        components = component_rows(table.X, model.labels_, variances)
+    else:
+        found = all_rows(means)
+        n_rows, means = int(found.counts.sum()), found.means
+        variances, weights = found.variances, found.counts / found.counts.sum()
+        components = rows_of_components(found.counts, n_rows, means.shape[1], variances, found.anisotropies)
     return Estimate(
         file=file,
         estimator=estimator,
         seed=seed,
         is_standardized=is_standardized,
         table=table,
+        n_rows=n_rows,
         mean=mean,
         scale=scale,
         config=config_of(fitted),
@@ -96,10 +117,10 @@ def describe_estimate(
         n_untested=own.n_components_,
         extra_masses=getattr(own, "extra_masses_", ()),
         labels=model.labels_,
-        components=component_rows(table.X, model.labels_, model.variances_),
-        means=model.means_,
-        variances=model.variances_,
-        weights=model.weights_,
+        components=components,
+        means=means,
+        variances=variances,
+        weights=weights,
         candidates=getattr(fitted, "results_", ()),
         best_score=getattr(fitted, "best_score_", float("nan")),
         notes=tuple(notes),
@@ -137,7 +158,8 @@ def estimate_record(estimate: Estimate) -> dict[str, Any]:
         "estimator": estimate.estimator,
         "seed": estimate.seed,
         "version": koncord.__version__,
-        "rows": len(table.X),
+        "rows": estimate.n_rows,
+        "sample_rows": len(table.X),
         "columns": table.columns,
         "dropped_columns": table.dropped,
         "constant_columns": table.constant_columns,
@@ -189,9 +211,8 @@ def estimate_headline(estimate: Estimate) -> str:
 
 def about_table(estimate: Estimate) -> str:
     table = estimate.table
-    n_rows, n_columns = table.X.shape
     treated = "standardized (--no-standardize to keep units)" if estimate.is_standardized else "not standardized"
-    lines = [f"{estimate.file}: {counted(n_rows, 'row')}, {counted(n_columns, 'column')}, {treated}"]
+    lines = [f"{estimate.file}: {counted(estimate.n_rows, 'row')}, {counted(len(table.columns), 'column')}, {treated}"]
     if table.dropped:
         lines.append(f"left out: {', '.join(table.dropped)}")
     return "\n".join([*lines, *(f"note: {note}" for note in estimate.notes)])

@@ -43,21 +43,26 @@ class CountRow:
 
 def component_rows(X: FloatArray, labels: IntArray, variances: FloatArray) -> list[ComponentRow]:
     """One row for each component, in the order of the labels; X (n, d) is the table that was fitted."""
-    rows = []
-    for number, variance in enumerate(variances):
-        members = X[labels == number]
-        anisotropy = theory.anisotropy(members) if len(members) else 1.0
-        rows.append(
-            ComponentRow(
-                number=number,
-                count=len(members),
-                share=len(members) / len(X),
-                spread=float(np.sqrt(variance)),
-                anisotropy=anisotropy,
-                critical_size=float(theory.critical_size(X.shape[1], anisotropy)),
-            )
+    members = [X[labels == number] for number in range(len(variances))]
+    shapes = np.array([theory.anisotropy(own) if len(own) else 1.0 for own in members])
+    return rows_of_components(np.array([len(own) for own in members]), len(X), X.shape[1], variances, shapes)
+
+
+def rows_of_components(
+    counts: IntArray, n_rows: int, n_features: int, variances: FloatArray, anisotropies: FloatArray
+) -> list[ComponentRow]:
+    """One row for each component from what is known of its rows; `n_rows` are those of all."""
+    return [
+        ComponentRow(
+            number=number,
+            count=int(count),
+            share=int(count) / n_rows,
+            spread=float(np.sqrt(variance)),
+            anisotropy=float(anisotropy),
+            critical_size=float(theory.critical_size(n_features, float(anisotropy))),
         )
-    return rows
+        for number, (count, variance, anisotropy) in enumerate(zip(counts, variances, anisotropies, strict=True))
+    ]
 
 
 def count_rows(candidates: Sequence[GridResult]) -> list[CountRow]:

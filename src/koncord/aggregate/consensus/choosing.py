@@ -54,6 +54,8 @@ EVERY_NULL_K, NULL_STEP = 4, 1.4
 MOST_MICRO_CLUSTERS = 1000
 # Rows drawn from the Gaussian: in one draw, and for one micro-cluster of a large client, in smallest micro-clusters.
 NULL_ROWS, NULL_ROWS_A_MICRO_CLUSTER = 20_000, 3
+# Rows of a draw at most: those of one very large client are thinned, and its smallest micro-cluster with them.
+MOST_NULL_ROWS = 200_000
 # In how many draws, and their rows; and how many more where it is in doubt whether there is more than one cluster.
 DRAWS, DRAWN_ROWS = (3, 8), 16_000
 MORE_DRAWS, MORE_ROWS = (3, 5), 15_000
@@ -660,8 +662,11 @@ class Gaussian:
 
     @classmethod
     def of(cls, micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> "Gaussian":
-        sizes = null_sizes(micro, rows, rng)
-        return cls(root=root_of_covariance(micro), sizes=sizes, least=int(micro.counts.min()))
+        sizes, least = null_sizes(micro, rows, rng), int(micro.counts.min())
+        kept = min(MOST_NULL_ROWS / sizes.sum(), 1.0)
+        if kept < 1:
+            sizes, least = np.ceil(kept * sizes).astype(np.int64), max(int(kept * least), 1)
+        return cls(root=root_of_covariance(micro), sizes=sizes, least=least)
 
     def draws(
         self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int
