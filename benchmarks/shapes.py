@@ -2,12 +2,13 @@
 
     .venv/bin/python benchmarks/shapes.py clouds [--draws 10] [--large]
     .venv/bin/python benchmarks/shapes.py plants [--draws 8] [--first-seed 100]
-    .venv/bin/python benchmarks/shapes.py mnist seeds            # need KONCORD_DATA
+    .venv/bin/python benchmarks/shapes.py mnist seeds natural    # need KONCORD_DATA
 
 Columns are prepared as by default. `clouds`: one Gaussian, t, log-normal and uniform clouds at 10 sites of 200 rows or,
 with `--large`, 5 of 8,000; the right answer is K = 1, or a note. `plants`: a dominating state and five faults at two or
 three of five sites each; of rarer faults there are more rows. And five clusters that touch beside one far off.
-`mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets.
+`mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets; `natural`: K and ARI for ten
+seeds on sets whose rows have sites of their own.
 """
 
 import os
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from clusters import dealt, table
+from clusters import NATURAL, dealt, table
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import FederatedClustering
@@ -138,9 +139,16 @@ def seeds_of_a_run() -> None:
     print(f"K the same for ten seeds: {same} of {len(SETS)} sets")
 
 
+def natural() -> None:
+    for name in NATURAL:
+        tables, classes = dealt(name, "A", 0)
+        found = [score(fitted(tables, seed), np.concatenate(classes)) for seed in range(10)]
+        print(f"{name:20} " + " ".join(f"{k}/{ari:.3f}" for k, ari in found), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=("clouds", "plants", "mnist", "seeds"))
+    parser.add_argument("parts", nargs="+", choices=("clouds", "plants", "mnist", "seeds", "natural"))
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--large", action="store_true")
@@ -154,6 +162,8 @@ def main() -> None:
         mnist(args.draws, args.first_seed)
     if "seeds" in args.parts:
         seeds_of_a_run()
+    if "natural" in args.parts:
+        natural()
 
 
 if __name__ == "__main__":

@@ -686,8 +686,8 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         )
     if agreed.choice.chosen.hierarchy == NESTED:
         said.append(
-            f"One of fewer clusters held more than {MOST_ROWS:.0%} of the rows. It was looked at on its own, and falls "
-            "into several that have a valley between them."
+            f"One of fewer clusters held more than {MOST_ROWS:.0%} of the rows. It was looked at on its own, and what "
+            "has a valley around it there is a cluster of its own."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

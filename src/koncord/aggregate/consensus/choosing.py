@@ -21,8 +21,8 @@ Gaussians (the Bayesian information criterion). Certain clusters are cut into a 
 likelier for it, too. With neither answer there is one cluster.
 
 A cluster that holds most of the rows is then looked at on its own in the same way, for one far cluster can outweigh all
-that is inside the others. It is cut where some piece has a valley of the density around it: pieces of a skewed or
-heavy-tailed cloud have none.
+that is inside the others. Pieces with a valley of the density around them become clusters of their own: those of a
+skewed or heavy-tailed cloud have none.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.cutting import groups_of
 from koncord.kernels.lloyd import kmeans, lloyd
-from koncord.types import FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray
 
 T = TypeVar("T")
 
@@ -189,8 +189,13 @@ class Look:
 
         Pieces of a tail have none, however far apart they are: the density only falls.
         """
+        return bool(self.standing_alone(candidate).any())
+
+    def standing_alone(self, candidate: Candidate) -> BoolArray:
+        """Which clusters (k,) have a valley between them and each of their nearest."""
         valleys = self.shapes.valleys(self.labels_of(candidate))
-        return bool(valleys.size) and float(valleys.min(axis=1).max()) >= LEAST_VALLEY
+        is_alone: BoolArray = valleys.min(axis=1, initial=1.0) >= LEAST_VALLEY
+        return is_alone & bool(valleys.size)
 
     def has_valley(self, *candidates: Candidate) -> bool:
         """Whether one of the candidates has two clusters with a deep valley of the density between them."""
@@ -234,8 +239,9 @@ def choose(
     if null_of is None and chosen.n_clusters > 1 and len(micro.axes):
         inside = inside_largest(look, chosen, rows, rng, max_clusters=max_clusters, slack=slack)
         if inside is not None:
-            look = with_nested(look, chosen, inside)
-            stands_apart = stands_apart and inside.stands_apart
+            pieces, pieces_stand_apart = inside
+            look = with_nested(look, chosen, pieces)
+            stands_apart = stands_apart and pieces_stand_apart
             chosen = look.candidates[-1]
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
     runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
@@ -288,8 +294,12 @@ def best_look(
 
 def inside_largest(
     look: Look, chosen: Candidate, rows: IntArray, rng: np.random.Generator, *, max_clusters: int, slack: float
-) -> Choice | None:
-    """How the cluster that holds most of the rows falls apart on its own, where it does and has a valley; else None."""
+) -> tuple[IntArray, bool] | None:
+    """Pieces of the cluster that holds most of the rows: those that stand alone on their own look, and the rest, 0.
+
+    Returns the piece of each of its micro-clusters, and whether they were found because they stand apart; None where
+    there are no pieces. A single micro-cluster is none: it may be a few odd rows.
+    """
     own = in_largest(look, chosen)
     share = float(look.micro.counts[own].sum() / look.micro.counts.sum())
     most = max_clusters - chosen.n_clusters + 1
@@ -297,9 +307,13 @@ def inside_largest(
         return None
     part = taken(rescaled(look.micro, 1 / look.scales), own)
     part = replace(part, spread=part.spread * share, axes=part.axes * np.sqrt(share))
-    sizes = np.ceil(rows * share).astype(np.int64)
-    found = choose(part, sizes, rng, max_clusters=most, slack=slack)
-    return found if found.chosen.n_clusters > 1 and found.look.stands_alone(found.chosen) else None
+    found = choose(part, np.ceil(rows * share).astype(np.int64), rng, max_clusters=most, slack=slack)
+    if found.chosen is ONE_CLUSTER:
+        return None
+    is_apart = found.look.shapes.apart(found.look.labels_of(found.chosen)) > APART
+    is_piece = found.look.standing_alone(found.chosen) & is_apart & (np.bincount(found.labels) > 1)
+    pieces = np.where(is_piece, np.cumsum(is_piece), 0) - int(is_piece.all())
+    return (pieces[found.labels], found.stands_apart) if pieces.any() else None
 
 
 def in_largest(look: Look, candidate: Candidate) -> IntArray:
@@ -308,10 +322,10 @@ def in_largest(look: Look, candidate: Candidate) -> IntArray:
     return np.flatnonzero(labels == np.bincount(labels, look.micro.counts).argmax())
 
 
-def with_nested(look: Look, chosen: Candidate, inside: Choice) -> Look:
-    """The look with one more candidate, the last: the chosen one with its largest cluster cut as `inside` says."""
+def with_nested(look: Look, chosen: Candidate, pieces: IntArray) -> Look:
+    """The look with one more candidate, the last: the chosen one with its largest cluster cut into `pieces`."""
     own, labels = in_largest(look, chosen), look.labels_of(chosen).copy()
-    labels[own] = np.where(inside.labels == 0, labels[own], labels.max() + inside.labels)
+    labels[own] = np.where(pieces == 0, labels[own], labels.max() + pieces)
     key: Key = (NESTED, int(labels.max()) + 1)
     (candidate,) = look.null.compared(judged(look.micro, {key: labels}))
     candidate = with_apart(candidate, look.shapes, labels, look.belongs)
