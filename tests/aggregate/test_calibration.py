@@ -200,12 +200,17 @@ def test_rows_of_a_site_are_labeled_with_its_offset_and_others_without(harmonize
     assert replace(found.model_, offsets={}) != found.model_
 
 
-def test_a_gap_is_filled_from_the_clusters_as_the_site_has_them(harmonized):
+def test_a_row_with_a_gap_is_judged_by_the_clusters_as_the_site_has_them(harmonized):
     model = harmonized[0].model_
     model = replace(model, plan=replace(model.plan, missing="neighbors"))
     row = model.plan.original(model.centers[2:3] + model.offsets["s1"])
     row[0, 3] = np.nan
-    np.testing.assert_allclose(model.scaled(row, "s1"), model.centers[2:3], atol=1e-9)
+    there = model.scaled(row, "s1")
+    assert np.isnan(there[0, 3])
+    np.testing.assert_allclose(there[0, :3], model.centers[2, :3], atol=1e-9)
+    assert model.predict(row, site="s1").tolist() == [2]
+    without_shapes = replace(model, gaussians=None)
+    np.testing.assert_allclose(without_shapes.scaled(row, "s1"), model.centers[2:3], atol=1e-9)
 
 
 def test_sites_can_leave_and_come_with_offsets_taken_out(harmonized):

@@ -123,7 +123,7 @@ def test_the_page_and_the_list_of_sites_show_studies(place):
     )
     page = overview_page(place, sites, [run], read_studies(place.folder))
     assert "<h2>Studies</h2>" in page
-    assert "identifier 0123; 1 runs" in page
+    assert "identifier 0123; 1 run;" in page
     assert "<i>" not in page
 
 
