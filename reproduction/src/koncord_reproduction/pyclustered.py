@@ -45,7 +45,25 @@ class Clusters(NamedTuple):
     centers: FloatArray  # (k, n_features) the means of the rows with each label
 
 
-class PyXMeans(PartitionMixin):
+class Seeded(PartitionMixin):
+    """An estimator of pyclustering: most clusters and a seed."""
+
+    def __init__(self, max_components: int = 200, random_state: int = 0) -> None:
+        self.max_components = max_components
+        self.random_state = random_state
+
+    def fit(self, X: FloatArray, y: object = None) -> Self:
+        """Find the clusters of a table X (n_samples, n_features); X-means needs two rows. `y` is ignored."""
+        X = validate_data(self, X, dtype=float)
+        with one_thread():
+            self._learn(X, self._clusters(X).labels)
+        return self
+
+    def _clusters(self, X: FloatArray) -> Clusters:
+        raise NotImplementedError
+
+
+class PyXMeans(Seeded):
     """X-means of pyclustering.
 
     Parameters
@@ -71,19 +89,11 @@ class PyXMeans(PartitionMixin):
         Cluster of every training row.
     """
 
-    def __init__(self, max_components: int = 200, random_state: int = 0) -> None:
-        self.max_components = max_components
-        self.random_state = random_state
-
-    def fit(self, X: FloatArray, y: object = None) -> Self:
-        """Find the clusters of a table X (n_samples, n_features) of at least two rows; `y` is ignored."""
-        X = validate_data(self, X, dtype=float)
-        with one_thread():
-            self._learn(X, xmeans_clusters(X, self.max_components, int(self.random_state)).labels)
-        return self
+    def _clusters(self, X: FloatArray) -> Clusters:
+        return xmeans_clusters(X, self.max_components, int(self.random_state))
 
 
-class PyGMeans(PartitionMixin):
+class PyGMeans(Seeded):
     """G-means of pyclustering.
 
     Parameters
@@ -109,16 +119,8 @@ class PyGMeans(PartitionMixin):
         Cluster of every training row.
     """
 
-    def __init__(self, max_components: int = 200, random_state: int = 0) -> None:
-        self.max_components = max_components
-        self.random_state = random_state
-
-    def fit(self, X: FloatArray, y: object = None) -> Self:
-        """Find the clusters of a table X (n_samples, n_features); `y` is ignored."""
-        X = validate_data(self, X, dtype=float)
-        with one_thread():
-            self._learn(X, gmeans_clusters(X, self.max_components, int(self.random_state)).labels)
-        return self
+    def _clusters(self, X: FloatArray) -> Clusters:
+        return gmeans_clusters(X, self.max_components, int(self.random_state))
 
 
 def xmeans_clusters(X: FloatArray, most: int, seed: int) -> Clusters:

@@ -115,12 +115,7 @@ class ReadForest(SplitForest):
         if self.reading.start == "parent" and self.reading.sign == "largest":
             super()._test(nodes, min_mass)
             return
-        untested = []
-        for node in nodes:
-            n = len(node.rows)
-            if not node.is_tested and n > 1 and n >= 2 * min_mass and node.scatter > n * self.point_scatter:
-                node.is_tested = True
-                untested.append(node)
+        untested = self._untested(nodes, min_mass)
         if self.reading.start == "sklearn":
             for node in untested:
                 divide_by_sklearn(self.X, node, self.seed)

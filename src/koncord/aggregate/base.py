@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from koncord._validation import owner_name
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
+from koncord.kernels.cutting import group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.privacy.budget import Plan
@@ -57,6 +58,11 @@ class Local:
         (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
         """
         return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least)
+
+    def micro_clusters(self, least: int) -> Grouped:
+        """The rows cut into micro-clusters of at least `least` rows, in whole groups of the joint partition."""
+        is_safe = None if self.rows is None else self.rows.safe_cuts
+        return self.grouped(group_labels(groups_of(self.X, least, is_safe=is_safe), len(self.X)), least)
 
     @property
     def estimate(self) -> LocalEstimate:

@@ -14,7 +14,6 @@ from koncord.aggregate.base import Local, Outcome
 from koncord.aggregate.diagnostics import Diagnostics, Json
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label
-from koncord.kernels.cutting import group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.lloyd import unstacked
 from koncord.protocol.floor import LOWER_FLOOR
@@ -56,8 +55,7 @@ def send_prototypes(local: Local, state: None, down: SendPrototypes) -> tuple[No
     least = max(down.min_rows, local.min_report)
     if len(local.X) < least:
         return None, no_prototypes(local.X.shape[1])
-    is_safe = None if local.rows is None else local.rows.safe_cuts
-    groups = local.grouped(group_labels(groups_of(local.X, least, is_safe=is_safe), len(local.X)), least)
+    groups = local.micro_clusters(least)
     return None, prototypes_of(groups.X, groups.labels)
 
 

@@ -98,6 +98,10 @@ class SplitForest:
             report(log(max(map(len, trees))) / log(max_components))  # passes about double the components
 
     def _test(self, nodes: Sequence[Node], min_mass: float) -> None:
+        in_threads(self._test_batch, batches(self._untested(nodes, min_mass), self.block_size))
+
+    def _untested(self, nodes: Sequence[Node], min_mass: float) -> list[Node]:
+        """The nodes that a test may divide and that had none; from now on they count as tested."""
         untested = []
         for node in nodes:
             n = len(node.rows)
@@ -105,7 +109,7 @@ class SplitForest:
             if not node.is_tested and n > 1 and n >= 2 * min_mass and node.scatter > n * self.point_scatter:
                 node.is_tested = True
                 untested.append(node)
-        in_threads(self._test_batch, batches(untested, self.block_size))
+        return untested
 
     def _test_batch(self, nodes: Sequence[Node]) -> None:
         if not hasattr(self._own, "scratch"):

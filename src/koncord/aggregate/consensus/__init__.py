@@ -55,7 +55,6 @@ from koncord.aggregate.diagnostics import Calibration, Diagnostics, KCandidate, 
 from koncord.aggregate.private import PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
-from koncord.kernels.cutting import group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, ROUND, Plan
@@ -113,10 +112,7 @@ def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None
     least = max(down.min_report, local.min_report)
     if len(local.X) < least:
         return None, nothing(local.X.shape[1])
-    labels = group_labels(
-        groups_of(local.X, least, is_safe=None if local.rows is None else local.rows.safe_cuts), len(local.X)
-    )
-    groups = local.grouped(labels, least)
+    groups = local.micro_clusters(least)
     return None, labeled_micro_clusters(groups.X, groups.labels)
 
 
