@@ -32,7 +32,7 @@ from koncord.aggregate.base import (
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
-from koncord.aggregate.consensus.choosing import MOST_ROWS, NESTED, Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.choosing import CLEAR, MOST_ROWS, NESTED, Choice, choose, cost_of, stabilities
 from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, private_cells
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
@@ -66,8 +66,6 @@ from koncord.types import BoolArray, FloatArray, IntArray
 FEW_MICRO_CLUSTERS = 3
 # d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
 SINGLE_PEAK = 1.75
-# d' from which on clusters do not overlap: as of two Gaussians four standard deviations apart.
-CLEARLY_APART = 2.0
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
 NOTHING_TO_HARMONIZE = "Nothing was harmonized: no offsets between the sites are credible."
@@ -566,7 +564,7 @@ class Consensus(Aggregator):
 def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
     """Gaussian clusters, fitted to the micro-clusters without a further round."""
     parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
-    is_clear = agreed.choice.chosen.least_apart >= CLEARLY_APART
+    is_clear = agreed.choice.chosen.least_apart >= CLEAR
     gaussians, shares = fit_gaussians(parts, agreed.choice.labels, rng, is_clear=is_clear)
     labels = shares.argmax(axis=1)
     came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])

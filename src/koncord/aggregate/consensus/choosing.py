@@ -36,7 +36,13 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 from koncord._jobs import spread
-from koncord.aggregate.consensus.microclusters import MicroClusters, micro_clusters_by, rescaled, taken
+from koncord.aggregate.consensus.microclusters import (
+    MicroClusters,
+    micro_clusters_by,
+    rescaled,
+    taken,
+    with_share_of_spread,
+)
 from koncord.aggregate.consensus.mixture import information
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
@@ -82,9 +88,11 @@ MUCH_FINER = 1.6
 # So many times as far apart, certain clusters are taken before more of them that are neither as separated nor as
 # compact: the others are micro-clusters between two clusters, of rows of both.
 MUCH_FARTHER = 1.8
-# d' of clusters in a single column from which on the column weighs by them, the share of its variance that is left
-# inside them, and the most clusters that it may have.
-CLEAR, MOST_INSIDE, MOST_IN_A_COLUMN = 2.0, 0.1, 6
+# d' from which on clusters do not overlap: about that of two Gaussians four standard deviations apart.
+CLEAR = 2.0
+# Of a column that weighs by clear clusters of its own: the share of its variance that is left inside them, and the most
+# clusters that it may have.
+MOST_INSIDE, MOST_IN_A_COLUMN = 0.1, 6
 # Uncertain clusters are pieces of clear ones where there are so many times as many.
 PIECES = 2
 # A clustering of less separation than this below another one is as separated.
@@ -305,8 +313,7 @@ def inside_largest(
     most = max_clusters - chosen.n_clusters + 1
     if share < MOST_ROWS or most < 2:
         return None
-    part = taken(rescaled(look.micro, 1 / look.scales), own)
-    part = replace(part, spread=part.spread * share, axes=part.axes * np.sqrt(share))
+    part = with_share_of_spread(taken(rescaled(look.micro, 1 / look.scales), own), share)
     found = choose(part, np.ceil(rows * share).astype(np.int64), rng, max_clusters=most, slack=slack)
     if found.chosen is ONE_CLUSTER:
         return None

@@ -20,7 +20,7 @@ from koncord.aggregate.consensus.choosing import (
     times_chance,
     with_apart,
 )
-from koncord.aggregate.consensus.microclusters import MicroClusters, taken
+from koncord.aggregate.consensus.microclusters import MicroClusters, taken, with_share_of_spread
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.aggregate.consensus.tree import Clusters
 from koncord.kernels.tree import ClusterTree
@@ -198,10 +198,5 @@ def repeated(micro: MicroClusters, times: IntArray) -> MicroClusters:
     """The micro-clusters that are there at least once, with their rows so many times."""
     there = np.flatnonzero(times > 0)
     share = float((micro.counts * times).sum() / micro.counts.sum())
-    return replace(
-        taken(micro, there),
-        counts=micro.counts[there] * times[there],
-        scatters=micro.scatters[there] * times[there],
-        spread=micro.spread * share,
-        axes=micro.axes * np.sqrt(share),
-    )
+    kept = with_share_of_spread(taken(micro, there), share)
+    return replace(kept, counts=kept.counts * times[there], scatters=kept.scatters * times[there])

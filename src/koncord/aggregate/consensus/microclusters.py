@@ -124,6 +124,11 @@ def taken(micro: MicroClusters, at: IntArray) -> MicroClusters:
     return replace(micro, counts=micro.counts[at], means=micro.means[at], scatters=micro.scatters[at])
 
 
+def with_share_of_spread(micro: MicroClusters, share: float) -> MicroClusters:
+    """The micro-clusters with this share of the spread and of the axes, which are of all micro-clusters of a client."""
+    return replace(micro, spread=micro.spread * share, axes=micro.axes * np.sqrt(share))
+
+
 def rescaled(micro: MicroClusters, scales: FloatArray) -> MicroClusters:
     """The micro-clusters with every column multiplied by its entry of `scales` (n_features,).
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koncord.aggregate.consensus.microclusters import MicroClusters, taken
+from koncord.aggregate.consensus.microclusters import MicroClusters, taken, with_share_of_spread
 from koncord.kernels.assign import nearest
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -57,7 +57,7 @@ def with_micro_clusters(
     for client, micro in reports.items():
         chosen = taken(micro, np.flatnonzero(supported[client]))
         share = float(chosen.counts.sum() / max(micro.counts.sum(), 1))
-        kept[client] = replace(chosen, spread=micro.spread * share, axes=micro.axes * np.sqrt(share))
+        kept[client] = with_share_of_spread(chosen, share)
     return kept
 
 
