@@ -42,6 +42,7 @@ from koncord.aggregate.consensus.microclusters import (
     stacked,
 )
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
+from koncord.aggregate.consensus.separation import members
 from koncord.aggregate.consensus.streaming import streamed_report, streamed_sums
 from koncord.aggregate.consensus.support import (
     SUPPORT_REACH,
@@ -564,8 +565,9 @@ class Consensus(Aggregator):
 def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
     """Gaussian clusters, fitted to the micro-clusters without a further round."""
     parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
-    is_clear = agreed.choice.chosen.least_apart >= CLEAR
-    gaussians, shares = fit_gaussians(parts, agreed.choice.labels, rng, is_clear=is_clear)
+    look, chosen = agreed.choice.look, agreed.choice.chosen
+    is_apart = look.shapes.distances(members(look.labels_of(chosen))) >= CLEAR
+    gaussians, shares = fit_gaussians(parts, agreed.choice.labels, rng, is_apart)
     labels = shares.argmax(axis=1)
     came_from = best_match(agreed.choice.labels, shares * agreed.micro.counts[:, None])
     # d' is read off clusters that do not overlap, as it was when they were chosen.
@@ -625,7 +627,12 @@ def best_match(labels: IntArray, rows: FloatArray) -> list[int]:
 
 
 def as_chosen(agreed: Agreed, labels: IntArray, came_from: Sequence[int]) -> IntArray:
-    """The cluster of each micro-cluster as it was chosen; of clusters that the mixture has lost, its own now."""
+    """The cluster of each micro-cluster as it was chosen; of clusters that the mixture has lost, its own now.
+
+    Where two clusters of the mixture come from one that was chosen, all are as the mixture has them.
+    """
+    if len(set(came_from)) < len(came_from):
+        return labels
     numbers = np.full(agreed.choice.chosen.n_clusters, -1)
     numbers[list(came_from)] = np.arange(len(came_from))
     chosen = numbers[agreed.choice.labels]

@@ -28,7 +28,7 @@ skewed or heavy-tailed cloud have none.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, log
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -69,9 +69,12 @@ MORE_DRAWS, MORE_ROWS = (3, 5), 15_000
 # doubt, and what is still in doubt after more draws.
 TIMES_CHANCE = 3.0
 IN_DOUBT = ((2.0, 4.0), (2.3, 3.6))
-# The gap goes on rising where clusters are cut into pieces, but flattens: one that lacks no more than this share, and
-# no more than so much, is as good.
-SHARE_OF_GAP, MOST_LACKING = 0.15, 0.08
+# The most clusters a micro-cluster that a clustering may have, where these are more than so many: beyond, it says how
+# large micro-clusters are.
+MOST_A_MICRO_CLUSTER, FEW_MICRO_CLUSTERS = 0.75, 16
+# The gap goes on rising where clusters are cut into pieces, but flattens: with e times the clusters it must be larger
+# by this share of the widest one, and by no more than so much.
+SHARE_OF_GAP, MOST_OF_GAP = 0.33, 0.3
 # The most that clusterings may lack to be almost as separated as the best one, as a share of its separation.
 SHARE_OF_SEPARATION = 0.25
 # A clustering with less than this share of the largest gap leaves clusters together, however separated it is: a single
@@ -82,6 +85,8 @@ LEAST_SHARE_OF_GAP = 0.4
 APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
 # Share of the most that clusters can gain: from here on they are certain, and certain enough to weigh columns by.
 CERTAIN, WEIGHING = 0.8, 0.6
+# Clusters that may stand apart less to be nearly as many: not even one of them.
+NEARLY = 0.5
 # With so many times the clusters, certain clusters are parts of others that are certain, too, and as separated as any,
 # where a mixture of these is likelier.
 MUCH_FINER = 1.6
@@ -102,6 +107,8 @@ AS_SEPARATED = 0.05
 MOST_PIECES = 2.5
 # Depth of a valley in the density that is more than the unevenness of a density of micro-clusters.
 LEAST_VALLEY = 0.3
+# Micro-clusters of a cluster that may be rows between two others, where there are very many of them in all.
+STRAY, VERY_MANY = 2, 100
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
 STABILITY_DRAWS = 10
@@ -180,6 +187,11 @@ class Look:
     def regular(self) -> list[Candidate]:
         """The candidates that the null model has the like of."""
         return regular(self.candidates)
+
+    @property
+    def times_chance(self) -> float:
+        """Structure in multiples of chance."""
+        return times_chance(self.candidates, self.null, len(self.micro))
 
     def labels_of(self, candidate: Candidate) -> IntArray:
         one = np.zeros(len(self.micro), dtype=np.int64)
@@ -282,7 +294,8 @@ def best_look(
     """The best candidate and all others, with columns weighed as it was found; and structure in multiples of chance."""
     scales = column_scales(micro, np.arange(len(micro)))
     first = look_at(micro, rows, rng, scales, null_of, max_clusters=max_clusters)
-    is_structured = times_chance(first.regular, first.null) > TIMES_CHANCE
+    times = first.times_chance
+    is_structured = times > TIMES_CHANCE
     standing = most_apart(first.candidates)
     look = first
     if standing is not None and standing.certainty >= WEIGHING:
@@ -297,7 +310,7 @@ def best_look(
         )
         if clear is not None and not clear.n_clusters <= chosen.n_clusters < PIECES * clear.n_clusters:
             look, chosen = weighed, clear
-    return look, chosen, times_chance(first.regular, first.null)
+    return look, chosen, times
 
 
 def inside_largest(
@@ -365,7 +378,7 @@ def look_at(
     (found, values), *by_chance = spread(done, work)
     null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:
-        if low < times_chance(regular(null.compared(values)), null) < high:
+        if low < times_chance(null.compared(values), null, len(coarse)) < high:
             more = gaussian.draws(rng, null_ks, MORE_DRAWS, MORE_ROWS)
             null = null.and_more(Null.of(null_ks, spread(done, more)))
     shapes = Shapes(coarse, weighed.covariance_inside())
@@ -391,17 +404,35 @@ def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: 
     """The candidate with what d' says of its clusters.
 
     A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
+    Nor do two of very many that are not clearly apart, unless there is a valley of the density around them.
     """
-    distances = shapes.apart(labels)
-    most = np.where(np.bincount(labels[belongs]) == 1, 0.0, MOST_GAINED)
-    gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
-    return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
+    distances, sizes = shapes.apart(labels), np.bincount(labels[belongs])
+    most = np.where(sizes == 1, 0.0, MOST_GAINED)
+
+    def gained() -> float:
+        return float(np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED)
+
+    strays = np.flatnonzero((sizes == STRAY) & (distances > APART) & (distances < CLEAR))
+    if len(strays) and len(belongs) >= VERY_MANY and gained() >= WEIGHING * len(sizes):  # else it is not chosen by this
+        most[strays[shapes.valleys(labels, strays).min(axis=1) < LEAST_VALLEY]] = 0.0
+    return replace(candidate, apart=gained(), least_apart=float(distances.min()))
 
 
 def most_apart(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The candidate with the most clusters that stand apart, on ties the most separated one; None if none has any."""
-    best = max(candidates, key=lambda each: (round(each.apart, 9), each.separation), default=None)
-    return best if best is not None and best.apart >= 1 else None
+    """The candidate with the most clusters that stand apart, on ties the most certain one; None if none has any.
+
+    Nearly as many that are certain, and at least as separated, are taken before more that are hardly apart.
+    """
+
+    def key(each: Candidate) -> tuple[float, float, float]:
+        return round(each.apart, 9), round(each.certainty, 9), each.separation
+
+    ranked = sorted(candidates, key=key, reverse=True)
+    if not ranked or ranked[0].apart < 1:
+        return None
+    best = ranked[0]
+    nearly = (each for each in ranked if each.apart >= best.apart - NEARLY and each.separation >= best.separation)
+    return next((each for each in nearly if each.certainty >= CERTAIN), best)
 
 
 def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, slack: float) -> Candidate:
@@ -417,7 +448,7 @@ def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool
     standing = most_apart(candidates)
     alike = regular(candidates)
     compact = as_compact(alike, look.null.gap_by_chance) or alike
-    found = ranking(compact, look.null.gap_by_chance, slack)[0] if is_structured and compact else None
+    found = ranking(compact, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
     is_certain = standing.certainty >= CERTAIN
@@ -510,10 +541,15 @@ def grid(most: int, *, every: int, step: float) -> list[int]:
     return ks
 
 
-def times_chance(candidates: Sequence[Candidate], null: "Null | Choice") -> float:
-    """Structure in multiples of chance: of the gap, or the mean of gap and separation if that is less."""
-    gap = ratio(max((each.gap for each in candidates), default=0.0), null.gap_by_chance)
-    separation = ratio(max((each.separation for each in candidates), default=0.0), null.separation_by_chance)
+def times_chance(candidates: Sequence[Candidate], null: "Null", n_micro: int) -> float:
+    """Structure in multiples of chance: of the gap, or the mean of gap and separation if that is less.
+
+    It is that of `n_micro` micro-clusters. Clusterings of hardly more than one micro-cluster a cluster do not count.
+    """
+    most = MOST_A_MICRO_CLUSTER * max(n_micro, FEW_MICRO_CLUSTERS)
+    alike = [each for each in regular(candidates) if each.n_clusters <= most]
+    gap = ratio(max((each.gap for each in alike), default=0.0), null.gap_by_chance)
+    separation = ratio(max((each.separation for each in alike), default=0.0), null.separation_by_chance)
     return min(gap, (gap + separation) / 2)
 
 
@@ -523,19 +559,16 @@ def ratio(value: float, chance: float) -> float:
     return value / chance
 
 
-def ranking(candidates: Sequence[Candidate], chance: float, slack: float) -> list[Candidate]:
-    """Best first: of those nearly as separated as the best, the fewest clusters with nearly the largest gap.
+def ranking(candidates: Sequence[Candidate], slack: float) -> list[Candidate]:
+    """Best first: those nearly as separated as the best, by their gap less what more clusters must add to it.
 
-    Then the others of these by their gap, and all others by their separation.
+    Then all others by their separation.
     """
     most = max(each.separation for each in candidates)
     close = [each for each in candidates if each.separation >= most - min(slack, SHARE_OF_SEPARATION * abs(most))]
-    widest = max(each.gap for each in close)
-    nearly = widest - max(chance, min(MOST_LACKING, SHARE_OF_GAP * widest))
-    as_good = [each for each in close if each.gap >= nearly]
+    due = min(SHARE_OF_GAP * max(each.gap for each in close), MOST_OF_GAP)  # for e times the clusters
     return [
-        *sorted(as_good, key=lambda each: (each.n_clusters, -each.gap)),
-        *sorted((each for each in close if each not in as_good), key=lambda each: -each.gap),
+        *sorted(close, key=lambda each: due * log(each.n_clusters) - each.gap),
         *sorted((each for each in candidates if each not in close), key=lambda each: -each.separation),
     ]
 

@@ -17,7 +17,6 @@ from koncord.aggregate.consensus.choosing import (
     best_of,
     combined,
     judged,
-    times_chance,
     with_apart,
 )
 from koncord.aggregate.consensus.microclusters import MicroClusters, taken, with_share_of_spread
@@ -149,14 +148,14 @@ def resampled(
     if len(present) < 2:
         return found
     look = with_candidates(choice.look, contenders(choice))
-    whole = times_chance(look.regular, look.null)
+    whole = look.times_chance
     n_draws = int(np.clip(DRAWN_MICRO_CLUSTERS // len(look.micro), FEWEST_DRAWS, DRAWS))
     for _ in range(n_draws):
         times = np.zeros(int(clients.max()) + 1, dtype=np.int64)
         times[present] = rng.multinomial(len(present), np.full(len(present), 1 / len(present)))
         drawn = redrawn(look, weighed, times[clients])
         # The test for several clusters as the choice made it, by how much the draw shows of what all clients show.
-        part = times_chance(drawn.regular, drawn.null) / whole if 0 < whole < np.inf else 1.0
+        part = drawn.times_chance / whole if 0 < whole < np.inf else 1.0
         is_structured = part * choice.times_chance > TIMES_CHANCE
         found[best_of(drawn, drawn.candidates, is_structured, slack).n_clusters] += 1
     return found

@@ -10,7 +10,7 @@ with rows drawn from the micro-clusters, once from the clusters as they were cho
 likelier of the two is kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,8 +19,9 @@ from scipy.special import logsumexp
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.separation import LEAST_RIDGE, NO_VARIANCE, ridged, shape_of
+from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
-from koncord.types import FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray
 
 # Directions with less than this share of the mean variance are left out of the covariances; and the most that are kept.
 LEAST_VARIANCE, MOST_AXES = 0.05, 16
@@ -35,6 +36,14 @@ INFORMATION_STEPS = 15
 DRAWN_ROWS_EACH, DRAWN_ROWS, DRAWN_DENSITIES = (4, 32), 24_000, 1_000_000
 # Steps of the fit to drawn rows; and how many times more than of real rows clusters lean on the common covariance.
 DRAWN_STEPS, DRAWN_PRIOR = 12, 5
+# Fits that start from drawn clusters: at most so many, and fewer of many clusters, where hardly any of them is good.
+MOST_STARTS, DRAWN_CLUSTERS = 8, 60
+# Degrees of freedom of the clusters while they are fitted to drawn rows: tails heavier than a Gaussian's.
+TAIL = 12.0
+# By how much a fit from drawn clusters must be likelier than one from the chosen clusters, a row.
+LEAST_GAIN = 0.05
+# Share of two clusters that must be in one of a fit for the fit to join them.
+JOINED = 0.5
 # Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
 # say which micro-clusters belong together.
 TOLD_BY_CLIENTS = 0.8
@@ -55,23 +64,30 @@ class Parts:
 
 
 def fit_gaussians(
-    parts: Parts, labels: IntArray, rng: np.random.Generator, *, is_clear: bool = False
+    parts: Parts, labels: IntArray, rng: np.random.Generator, is_apart: BoolArray | None = None
 ) -> tuple[Gaussians, FloatArray]:
     """The mixture that starts from the clusters `labels`, and the share (n, k) of each micro-cluster in each.
 
-    Where clusters are clearly apart (`is_clear`), they are shaped as they are: a fit can only gain where clusters
-    overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client holds a single
-    cluster: micro-clusters of one client belong together, whatever a density says.
+    `is_apart` (k, k) says which clusters are clearly apart. Where all are, they are shaped as they are: a fit can only
+    gain where clusters overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client
+    holds a single cluster: micro-clusters of one client belong together, whatever a density says. A fit that joins two
+    clusters that are clearly apart is not taken.
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
-    if is_clear or told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
+    k = chosen.shape[1]
+    is_apart = np.eye(k, dtype=np.bool_) if is_apart is None else is_apart
+    if is_apart.all() or told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
         return maximized(parts, chosen), chosen
-    rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // chosen.shape[1]))
-    fits = [fit_to_rows(rows, shares, parts.variance) for shares in (chosen, fit_to_means(parts, chosen))]
-    best = max(fits, key=lambda fit: fit.likelihood)
-    shares = best.shares.reshape(len(labels), -1, best.shares.shape[1]).mean(axis=1)
+    rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // k))
+    best = fit_to_rows(rows, chosen, parts.variance)
+    for start, least in [(chosen, 0.0), *((drawn, LEAST_GAIN) for drawn in drawn_starts(parts, k, rng))]:
+        fit = fit_to_rows(rows, fit_to_means(parts, start), parts.variance)
+        joins = joined(parts, labels, fit.of_micro(len(labels))) & is_apart
+        if fit.likelihood > best.likelihood + least and not joins.any():
+            best = fit
+    shares = best.of_micro(len(labels))
     # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
-    is_most = np.bincount(shares.argmax(axis=1), minlength=shares.shape[1]) > 0
+    is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
     kept = is_most | (parts.counts @ shares >= 1)
     shares = shares[:, kept]
     gaussians = Gaussians(
@@ -81,6 +97,16 @@ def fit_gaussians(
         weights=best.counts[kept] / best.counts[kept].sum(),
     )
     return gaussians, shares / shares.sum(axis=1, keepdims=True)
+
+
+def joined(parts: Parts, labels: IntArray, shares: FloatArray) -> BoolArray:
+    """Whether one cluster of the `shares` (n, k) has most of the rows of both, for every two clusters of `labels`."""
+    rows = np.zeros((int(labels.max()) + 1, shares.shape[1]))
+    np.add.at(rows, labels, shares * parts.counts[:, None])
+    rows /= rows.sum(axis=1, keepdims=True)
+    found: BoolArray = (np.minimum(rows[:, None], rows) > JOINED).any(axis=2)
+    np.fill_diagonal(found, False)
+    return found
 
 
 def told_by_clients(parts: Parts, shares: FloatArray) -> float:
@@ -103,6 +129,21 @@ def fit_to_means(parts: Parts, shares: FloatArray) -> FloatArray:
     return shares
 
 
+def drawn_starts(parts: Parts, k: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+    """Shares (n, k) to start from: every micro-cluster goes with the nearest of k that are drawn.
+
+    Distances are in units of the covariance of all rows. Clusters that run into each other have several fits that no
+    step improves, and the one next to the chosen clusters need not be the best.
+    """
+    weights = parts.counts / parts.counts.sum()
+    total = (parts.moments.T @ (1 / parts.counts * weights)).reshape(len(parts.axes), -1)
+    root = np.linalg.cholesky(ridged(total, parts.variance))
+    white = np.linalg.solve(root, parts.means.T).T
+    for _ in range(min(DRAWN_CLUSTERS // k, MOST_STARTS)):
+        drawn = white[rng.choice(len(white), k, replace=False)]
+        yield np.eye(k)[nearest(white, drawn)]
+
+
 # --- rows drawn from the micro-clusters ---
 
 
@@ -121,7 +162,12 @@ class RowFit(NamedTuple):
     counts: FloatArray  # (k,)
     means: FloatArray  # (k, q)
     covariances: FloatArray  # (k, q, q)
-    likelihood: float  # mean log density of a row
+    likelihood: float  # mean log density of a row, but for a constant
+
+    def of_micro(self, n: int) -> FloatArray:
+        """Shares (n, k) of the n micro-clusters that the rows were drawn from."""
+        found: FloatArray = self.shares.reshape(n, -1, self.shares.shape[1]).mean(axis=1)
+        return found
 
 
 def drawn_rows(parts: Parts, rng: np.random.Generator, n_rows: int) -> Rows:
@@ -138,30 +184,45 @@ def drawn_rows(parts: Parts, rng: np.random.Generator, n_rows: int) -> Rows:
 
 
 def fit_to_rows(rows: Rows, shares: FloatArray, variance: float) -> RowFit:
-    """The mixture that starts from the shares (n, k) of the micro-clusters that the rows were drawn from."""
+    """The mixture that starts from the shares (n, k) of the micro-clusters that the rows were drawn from.
+
+    The clusters are fitted as t distributions, in which a row counts the less the farther off it is (Peel and
+    McLachlan, 2000), so that the tails of one do not shape it, nor need another one.
+    """
     shares = np.repeat(shares, len(rows.X) // len(shares), axis=0)
+    pulls = np.ones_like(shares)
+    q = rows.X.shape[1]
     for left in reversed(range(DRAWN_STEPS)):
-        counts, means, covariances = moments_of(rows, shares, variance)
+        counts, means, covariances = moments_of(rows, shares, pulls, variance)
         own = weights_of_clients(rows.clients, shares * rows.weights[:, None], counts / counts.sum())
-        mixture = Gaussians(
-            centers=means, axes=np.eye(means.shape[1]), covariances=covariances, weights=counts / counts.sum()
-        )
-        densities = mixture.whitening().log_peaks - 0.5 * mixture.squared_distances(rows.X)
-        joint = densities + np.log(own)[rows.clients]
+        mixture = Gaussians(centers=means, axes=np.eye(q), covariances=covariances, weights=counts / counts.sum())
+        squared = mixture.squared_distances(rows.X)
+        joint = mixture.whitening().log_peaks - 0.5 * (TAIL + q) * np.log1p(squared / TAIL) + np.log(own)[rows.clients]
         likelihoods = logsumexp(joint, axis=1)
+        held, pulls = pulls, (TAIL + q) / (TAIL + squared)
         before, shares = shares, np.exp(joint - likelihoods[:, None])
-        if not left or np.abs(shares - before).max() < TOLERANCE:
+        if not left or max(np.abs(shares - before).max(), np.abs(pulls - held).max()) < TOLERANCE:
             break
+    # As large as the rows say, tails and all: the fit tells the shape only.
+    weighed = before * squared * rows.weights[:, None]
+    sizes = weighed.sum(axis=0) / np.maximum((weighed * held).sum(axis=0), np.finfo(float).tiny)
+    covariances = covariances * np.maximum(sizes, 1.0)[:, None, None]
     return RowFit(before, counts, means, covariances, float(rows.weights @ likelihoods / rows.weights.sum()))
 
 
-def moments_of(rows: Rows, shares: FloatArray, variance: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Count (k,), mean (k, q) and covariance (k, q, q) of each cluster; small ones lean on the common covariance."""
-    weighed = shares * rows.weights[:, None]
-    counts = np.maximum(weighed.sum(axis=0), np.finfo(float).tiny)
-    means = weighed.T @ rows.X / counts[:, None]
+def moments_of(
+    rows: Rows, shares: FloatArray, pulls: FloatArray, variance: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Count (k,), mean (k, q) and covariance (k, q, q) of each cluster; small ones lean on the common covariance.
+
+    `pulls` (m, k) is how much a row counts in mean and covariance.
+    """
+    counts = np.maximum(rows.weights @ shares, np.finfo(float).tiny)
+    weighed = shares * pulls * rows.weights[:, None]
+    totals = np.maximum(weighed.sum(axis=0), np.finfo(float).tiny)
+    means = weighed.T @ rows.X / totals[:, None]
     seconds = np.array([(rows.X * own[:, None]).T @ rows.X for own in weighed.T])
-    scatters = seconds - counts[:, None, None] * means[:, :, None] * means[:, None]
+    scatters = seconds - totals[:, None, None] * means[:, :, None] * means[:, None]
     tied = ridged(scatters.sum(axis=0) / counts.sum(), variance)
     prior = DRAWN_PRIOR * (rows.X.shape[1] + 1)
     covariances = (scatters + prior * tied) / (counts + prior)[:, None, None]

@@ -52,10 +52,7 @@ class Shapes:
 
     def clusters(self, labels: IntArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Count, mean and scatter matrix of each cluster, and the covariance that they share."""
-        k = int(labels.max()) + 1
-        member = np.zeros((k, len(labels)))
-        member[labels, np.arange(len(labels))] = 1.0
-        return self.moments(member)
+        return self.moments(members(labels))
 
     def moments(self, member: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """The same of clusters that have a share `member` (k, n) of each micro-cluster."""
@@ -75,17 +72,30 @@ class Shapes:
         found: FloatArray = distances.reshape(len(counts), -1).min(axis=1)
         return found
 
+    def distances(self, member: FloatArray) -> FloatArray:
+        """d' (k, k) of every two clusters with a share `member` (k, n) of each micro-cluster; infinite from itself."""
+        counts, means, scatters, tied = self.moments(member)
+        one, other = np.triu_indices(len(counts), 1)
+        found = np.full((len(counts), len(counts)), np.inf)
+        found[one, other] = found[other, one] = distances_apart(counts, means, scatters, tied, one, other)
+        return found
+
     def deepest_valley(self, labels: IntArray) -> float:
         """Depth, from 0 to 1, of the deepest valley of the density between two neighboring clusters."""
         return float(self.valleys(labels).max(initial=0.0))
 
-    def valleys(self, labels: IntArray) -> FloatArray:
-        """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest."""
+    def valleys(self, labels: IntArray, of: IntArray | None = None) -> FloatArray:
+        """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest.
+
+        With `of`, those of these clusters only, a row each.
+        """
         counts, means, scatters, tied = self.clusters(labels)
         one, other = neighbors(means)
+        wanted = np.isin(one, np.arange(len(means)) if of is None else of)
+        one, other = one[wanted], other[wanted]
         lines = discriminants(counts, means, scatters, tied, one, other)
         depths = [self._valley(labels, means, a, b, line) for a, b, line in zip(one, other, lines, strict=True)]
-        return np.array(depths).reshape(len(means), -1)
+        return np.array(depths).reshape(len(means) if of is None else len(of), -1)
 
     def _valley(self, labels: IntArray, means: FloatArray, one: int, other: int, line: FloatArray) -> float:
         length = line @ (means[other] - means[one])
@@ -99,7 +109,15 @@ class Shapes:
         density = (self.counts[own] / np.sqrt(widths)) @ bumps
         # The lower of the highest points on either side: a small cluster need not rise above the middle of the line.
         lower_peak = np.minimum(np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1])
-        return float((1 - density / lower_peak).max())
+        shares = np.divide(density, lower_peak, out=np.ones_like(density), where=lower_peak > 0)
+        return float((1 - shares).max())
+
+
+def members(labels: IntArray) -> FloatArray:
+    """All (k, n) of each micro-cluster in its cluster, nothing in the others."""
+    found = np.zeros((int(labels.max()) + 1, len(labels)))
+    found[labels, np.arange(len(labels))] = 1.0
+    return found
 
 
 def ridged(covariance: FloatArray, of_all: float) -> FloatArray:

@@ -59,12 +59,7 @@ class Clusters:
 
     def distances(self) -> FloatArray:
         """d' (k, k) of every two clusters; infinite on the diagonal."""
-        counts, means, scatters, _ = self.shapes.moments(self.member)
-        found = np.full((len(self), len(self)), np.inf)
-        one, other = np.triu_indices(len(self), 1)
-        found[one, other] = distances_apart(counts, means, scatters, self.tied, one, other)
-        found[other, one] = found[one, other]
-        return found
+        return self.shapes.distances(self.member)
 
     def halves_apart(self, at: IntArray, sides: IntArray) -> float:
         """d' of the two sides (0 or 1) of some micro-clusters."""
