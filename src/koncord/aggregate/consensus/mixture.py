@@ -104,7 +104,7 @@ def joined(parts: Parts, labels: IntArray, shares: FloatArray) -> BoolArray:
     rows = np.zeros((int(labels.max()) + 1, shares.shape[1]))
     np.add.at(rows, labels, shares * parts.counts[:, None])
     rows /= rows.sum(axis=1, keepdims=True)
-    found: BoolArray = (np.minimum(rows[:, None], rows) > JOINED).any(axis=2)
+    found = np.asarray((np.minimum(rows[:, None], rows) > JOINED).any(axis=2))
     np.fill_diagonal(found, False)
     return found
 
