@@ -665,41 +665,22 @@ def bracket(low: float, high: float, n_decimals: int) -> str:
     return f"[{fixed(low, n_decimals)}, {fixed(high, n_decimals)}]"
 
 
+ROBUSTNESS = "partition-robustness"
+
+
 def partition_robustness(shown: Shown) -> Table:
-    table = "partition-robustness"
-
-    def count(method: str, quantity: str) -> Cell:
-        key = Key(table, "all", method, quantity)
-        estimate, number = shown.found.estimates.get(key), find(*key)
-        ours = f"{estimate.value:.0f} of {estimate.n}" if estimate else ""
-        return ours_and_paper(ours, f"{number.text} of 8" if number else "")
-
-    def yes_or_no(method: str) -> Cell:
-        key = Key(table, "all", method, "equivalent")
-        words = {0.0: "no", 1.0: "yes"}
-        paper = find(*key)
-        return ours_and_paper(
-            words.get(shown.found.value(*key), ""),
-            words.get(paper.value if paper and paper.value is not None else nan, ""),
+    rows = [
+        (
+            text(METHODS[method]),
+            robustness_difference(shown, method),
+            robustness_answer(shown, method),
+            *(robustness_count(shown, method, quantity) for quantity in ("different_sets", "equivalent_sets")),
+            *(robustness_local(shown, method, quantity) for quantity in ("local_error", "rho_true", "rho_size")),
         )
-
-    def local(method: str, quantity: str) -> Cell:
-        if method == "oracle":
-            return text("–")
-        keys = [Key(table, "all", method, f"{quantity}_{regime}") for regime in REGIMES]
-        ours = [number_of(shown, key) for key in keys]
-        return ours_and_paper(" → ".join(ours) if all(ours) else "", " → ".join(printed(find(*key)) for key in keys))
-
-    def difference(method: str) -> Cell:
-        key = Key(table, "all", method, "D")
-        cell, estimate = plain_cell(shown, key), shown.found.estimates.get(key)
-        if estimate is None or estimate.n == N_SEEDS * len(SETS):
-            return cell
-        return (cell[0], Line(f"{estimate.n} pairs"), *cell[1:])
-
-    methods = ("asm-i", "asm-s", "dpgmm", "xmeans", "gmeans", "oracle")
+        for method in ("asm-i", "asm-s", "dpgmm", "xmeans", "gmeans", "oracle")
+    ]
     return Table(
-        name=table,
+        name=ROBUSTNESS,
         title="Robustness of the counts to the partition",
         caption="Regime A → B, paired by seed. Global: relative error of the final count |K − K*| / K*; D: B − A, "
         "mean over all pairs of set and seed with its 90 % interval; equivalent: the interval lies within ± 0.2; "
@@ -716,17 +697,7 @@ def partition_robustness(shown: Shown) -> Table:
             "ρ with K_g",
             "ρ with N_g",
         ),
-        rows=tuple(
-            (
-                text(METHODS[method]),
-                difference(method),
-                yes_or_no(method),
-                count(method, "different_sets"),
-                count(method, "equivalent_sets"),
-                *(local(method, quantity) for quantity in ("local_error", "rho_true", "rho_size")),
-            )
-            for method in methods
-        ),
+        rows=tuple(rows),
         notes=notes_on(
             shown,
             shown_sets(shown, "federated-b"),
@@ -734,6 +705,40 @@ def partition_robustness(shown: Shown) -> Table:
             "among the claims.",
         ),
     )
+
+
+def robustness_difference(shown: Shown, method: str) -> Cell:
+    key = Key(ROBUSTNESS, "all", method, "D")
+    cell, estimate = plain_cell(shown, key), shown.found.estimates.get(key)
+    if estimate is None or estimate.n == N_SEEDS * len(SETS):
+        return cell
+    return (cell[0], Line(f"{estimate.n} pairs"), *cell[1:])
+
+
+def robustness_answer(shown: Shown, method: str) -> Cell:
+    key = Key(ROBUSTNESS, "all", method, "equivalent")
+    words = {0.0: "no", 1.0: "yes"}
+    paper = find(*key)
+    return ours_and_paper(
+        words.get(shown.found.value(*key), ""),
+        words.get(paper.value if paper and paper.value is not None else nan, ""),
+    )
+
+
+def robustness_count(shown: Shown, method: str, quantity: str) -> Cell:
+    key = Key(ROBUSTNESS, "all", method, quantity)
+    estimate, number = shown.found.estimates.get(key), find(*key)
+    ours = f"{estimate.value:.0f} of {estimate.n}" if estimate else ""
+    return ours_and_paper(ours, f"{number.text} of 8" if number else "")
+
+
+def robustness_local(shown: Shown, method: str, quantity: str) -> Cell:
+    """What the clients count, under both regimes."""
+    if method == "oracle":
+        return text("–")
+    keys = [Key(ROBUSTNESS, "all", method, f"{quantity}_{regime}") for regime in REGIMES]
+    ours = [number_of(shown, key) for key in keys]
+    return ours_and_paper(" → ".join(ours) if all(ours) else "", " → ".join(printed(find(*key)) for key in keys))
 
 
 # --- synthetic ---
