@@ -833,7 +833,8 @@ def readings(shown: Shown) -> Table:
         caption="Each line reads one thing of ASM's text otherwise than `koncord.ASM` and is run through the same "
         "protocol: pooled and merge sweep on the tabular sets and MNIST, both regimes on the tabular sets, ten seeds. "
         "Numbers: those of the paper that depend on it and were run; how many agree under koncord's reading → under "
-        "this one; closer, farther: how many lie nearer to the paper's than under koncord's, and how many farther off.",
+        "this one; closer, farther: how many lie nearer to the paper's than under koncord's, and how many farther off. "
+        "A federated number counts where both had the same clients.",
         columns=("Reading", "numbers", "agree", "closer, farther", *WATCHED_TITLES),
         rows=tuple(rows),
         notes=tuple(notes),
@@ -867,12 +868,22 @@ def distance(claim: Claim) -> float:
 
 
 def depends_on_asm(found: Findings, key: Key, name: str) -> bool:
-    """Whether a number is made from the runs of ASM-S, and the reading was run there."""
+    """Whether a number is made from the runs of ASM-S, and the reading was run there, on the same clients."""
     if key.table == "mechanisms":
         experiment = "merge-sweep" if key.quantity == "alpha_half" else ""
     else:
         experiment = key.table if key.table == "merge-sweep" or key.method == BASE else ""
-    return bool(found.runs(experiment, key.dataset, f"{BASE}@{name}").done)
+    return bool(runs_beside(found, experiment, key.dataset, f"{BASE}@{name}"))
+
+
+def runs_beside(
+    found: Findings, experiment: str, dataset: str, method: str
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The values of a reading and of ASM-S, seed by seed, where both had the same clients."""
+    ours = found.runs(experiment, dataset, BASE).done
+    theirs = found.runs(experiment, dataset, method).done
+    both = [(values, ours[seed]) for seed, values in theirs.items() if seed in ours]
+    return [(one, other) for one, other in both if one.get("sizes") == other.get("sizes")]
 
 
 def plain_number(found: Findings, key: Key) -> str:
@@ -895,16 +906,15 @@ def chosen_by(found: Findings) -> str:
 def spread_by_sign(found: Findings) -> str:
     """How far K moves when the leading eigenvector has another sign."""
     moves: dict[str, list[float]] = {"pooled": [], "federated": []}
-    for (experiment, dataset, method), runs in found.all_runs.items():
+    for experiment, dataset, method in found.all_runs:
         if method not in ("asm-s@lapack", "asm-s@reversed") or experiment not in (
             "pooled",
             "federated-a",
             "federated-b",
         ):
             continue
-        ours = found.runs(experiment, dataset, BASE).done
-        both = [(values["k"], ours[seed]["k"]) for seed, values in runs.done.items() if seed in ours]
-        moves["pooled" if experiment == "pooled" else "federated"] += [abs(a - b) for a, b in both]
+        beside = runs_beside(found, experiment, dataset, method)
+        moves["pooled" if experiment == "pooled" else "federated"] += [abs(a["k"] - b["k"]) for a, b in beside]
     told = [
         f"{name}: another K in {sum(move > 0 for move in those)} of {len(those)} runs, "
         f"by {np.mean(those):.2f} on the mean and {max(those):.0f} at most"
