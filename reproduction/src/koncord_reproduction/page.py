@@ -76,7 +76,7 @@ The paper gives seeds, not what is drawn from them. Two of its draws could be fo
   classes; then what coverage needs; then a permutation of each class; on with the next numbers where a client is too
   small. Regime B draws its sizes from a `RandomState` with 10,000 more. Mean, deviation, CV and correlation of points
   per cluster, the median CV of a seed and the mean number of classes then have every printed digit of the paper, in
-  both regimes, on Waveform, Abalone, FrogA, FrogB, MNIST and FMNIST (`koncord_reproduction.dealing`, held by a test).
+  both regimes, on Waveform, Abalone, FrogA, FrogB, MNIST and FMNIST (`koncord_reproduction.dealing`; a test on three).
   Some six hundred ways were tried (generator, order, clipping, coverage, redraws, order of classes) and 59 offsets for
   regime B; no other fits all sets, but for some that draw the same numbers there.
 - *The pooled choice.* A permutation of `RandomState` with the tuning seed, the first fifth held out, and
