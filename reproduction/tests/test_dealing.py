@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from koncord.data import load
 from koncord.errors import KoncordError
 from koncord_reproduction.dealing import dealt_rows
 from koncord_reproduction.protocol import EVALUATION_SEEDS, SETS
@@ -26,8 +27,11 @@ CLASSES = np.repeat(range(6), (400, 300, 300, 200, 200, 100))
 def test_points_per_cluster_are_the_papers_to_the_last_digit(dataset, regime):
     try:
         data = table(dataset)
+        note = load(dataset).note
     except KoncordError as error:
         pytest.skip(str(error))
+    if "generator" in note:
+        pytest.skip(f"other classes than the paper's: {note}")
     sizes, counts, variations = [], [], []
     for seed in EVALUATION_SEEDS:
         y = data.y[split(data, dataset, seed)[0]]
