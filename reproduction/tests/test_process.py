@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.mixture import BayesianGaussianMixture
 
 from koncord import DPGMM
-from koncord_reproduction.process import SharedDPGMM
+from koncord_reproduction.process import SeededDPGMM, SharedDPGMM
 
 SETTINGS = [
     {"concentration": concentration, "weight_threshold": threshold}
@@ -29,6 +30,17 @@ def test_every_setting_ends_where_scikit_learn_ends_after_as_many_iterations(tab
         np.testing.assert_allclose(found.means_, wanted.means_, rtol=1e-9)
         np.testing.assert_allclose(found.variances_, wanted.variances_, rtol=1e-7)
         np.testing.assert_allclose(found.weights_, wanted.weights_, rtol=1e-7)
+
+
+def test_a_seed_can_be_scikit_learns_own(table):
+    literal = BayesianGaussianMixture(
+        n_components=30, covariance_type="spherical", weight_concentration_prior=1, max_iter=200, random_state=7
+    ).fit(table)
+    found = SeededDPGMM(concentration=1, weight_threshold=1e-9, truncation=30, random_state=7).fit(table)
+    kept = literal.weights_ >= 1e-9
+    np.testing.assert_allclose(found.means_, literal.means_[kept], rtol=1e-6)
+    drawn = SharedDPGMM(concentration=1, weight_threshold=1e-9, truncation=30, random_state=7).fit(table)
+    assert drawn.means_.shape != found.means_.shape or not np.allclose(drawn.means_, found.means_)
 
 
 def test_a_fit_alone_is_the_fit_among_several(table):

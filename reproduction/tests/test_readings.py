@@ -18,6 +18,7 @@ from koncord_reproduction.readings import (
     lapack_axis,
     leaves_of,
     merge_closest,
+    pooled_hold_out,
     reading_of,
 )
 
@@ -84,7 +85,17 @@ def test_closest_and_first_are_the_same_where_one_pair_alone_may_merge(table):
 
 
 @pytest.mark.parametrize("name", ["drawn", "lapack"])
-def test_a_hold_out_is_a_fifth_of_at_most_so_many_rows_and_no_row_is_in_both(name):
-    fit_rows, held_rows = hold_out(reading_of(f"asm-s@{name}"), 100, 7, np.random.default_rng(7), most=50)
-    assert (len(fit_rows), len(held_rows)) == (40, 10)
-    assert len(np.unique([*fit_rows, *held_rows])) == 50
+def test_a_hold_out_is_a_fifth_and_no_row_is_in_both(name):
+    reading = reading_of(f"asm-s@{name}")
+    for n, (fit_rows, held_rows) in {
+        100: hold_out(reading, 100, 7, np.random.default_rng(7)),
+        50: pooled_hold_out(reading, 100, 7, most=50),
+        60: pooled_hold_out(reading, 60, 7, most=99),
+    }.items():
+        assert (len(fit_rows), len(held_rows)) == (n - n // 5, n // 5)
+        assert len(np.unique([*fit_rows, *held_rows])) == n
+
+
+def test_a_pooled_hold_out_is_the_head_of_a_permutation():
+    fit_rows, held_rows = pooled_hold_out(Reading(), 60, 7, most=99)
+    np.testing.assert_array_equal([*held_rows, *fit_rows], np.random.RandomState(7).permutation(60))

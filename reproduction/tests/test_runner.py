@@ -15,11 +15,13 @@ from sklearn.preprocessing import StandardScaler
 
 import koncord
 from koncord.aggregate.fedgem import UPSILONS
-from koncord.data import load, partition
+from koncord.data import load
 from koncord.errors import KoncordError
 from koncord.estimate.asm import ASM_GRID
 from koncord.estimate.search import combinations
 from koncord_reproduction import runner, synthetic
+from koncord_reproduction.dealing import dealt_rows
+from koncord_reproduction.process import SeededDPGMM
 from koncord_reproduction.protocol import QUARTER_SEED, SETS
 from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 from koncord_reproduction.rows import Row, Run
@@ -49,7 +51,7 @@ def standardised(name):
 def dealt_plainly(regime, seed):
     X, y = standardised("waveform")
     train, test = train_test_split(np.arange(len(y)), test_size=0.3, stratify=y, random_state=seed)
-    return X, y, [train[part] for part in partition(y[train], 5, regime, seed)], test
+    return X, y, [train[part] for part in dealt_rows(y[train], 5, regime, seed)], test
 
 
 # --- federated ---
@@ -166,9 +168,7 @@ def test_pooled_tuning_scores_the_whole_grid(pooled_tuning):
 
 def test_pooled_tuning_is_a_fit_on_80_percent_scored_on_the_rest(pooled_tuning):
     X, _ = standardised("waveform")
-    rng = np.random.default_rng(1000)
-    rows = rng.permutation(len(X))
-    held, fit = np.split(rows[rng.permutation(len(X))], [len(X) // 5])
+    held, fit = np.split(np.random.RandomState(1000).permutation(len(X)), [len(X) // 5])
     config = {"min_mass": 200, "split_factor": 1.0, "merge_factor": 2.0}
     asm = koncord.ASM(**config).fit(X[fit])
     at = combinations(ASM_GRID).index(config)
@@ -262,7 +262,7 @@ def test_dpgmm_is_scored_like_any_other_on_its_own_grid():
     scored = runner.score_dpgmm(X, fit, runner.HeldOut(X, held), grid, 1000)
     assert [each.params for each in scored] == combinations(grid)
     for each in scored:
-        dpgmm = koncord.DPGMM(**each.params, random_state=1000).fit(X[fit])
+        dpgmm = SeededDPGMM(**each.params, random_state=1000).fit(X[fit])
         assert each.n_components == dpgmm.n_components_
         assert each.score == pytest.approx(runner.HeldOut(X, held).score(dpgmm.predict(X[held])), nan_ok=True)
 

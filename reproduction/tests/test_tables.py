@@ -53,6 +53,15 @@ def federated(ks, aris, dataset="waveform", method="asm-s", regime="a"):
     ]  # fmt: skip
 
 
+def test_a_federated_table_names_the_runs_that_had_other_clients():
+    here = row("partition-a", "waveform", "partition", 42, sizes=[50, 60], counts=[2, 2])
+    there = row("partition-a", "abalone", "partition", 42, sizes=[50, 61], counts=[2, 2])
+    rows = [*federated([4], [0.2]), *federated([4], [0.2], "abalone"), here, there]
+    (note,) = (note for note in MAKERS["federated-a"](shown(rows)).notes if "by the same rules" in note)
+    assert note.endswith("by the same rules: Abalone (ASM-S).")
+    assert not any("by the same rules" in note for note in MAKERS["federated-a"](shown(rows[:1])).notes)
+
+
 # --- what a cell says ---
 
 

@@ -253,9 +253,9 @@ def merge_sweep_figure(found: Findings) -> Figure | None:
             panel.plot(*columns(our_sweep(found, dataset, quantity), 2), **OURS)
             panel.set_title(TITLES[dataset] + ("*" if dataset in DIFFERENCES else "") if quantity == "k" else "")
             panel.set_ylabel("components" if quantity == "k" else "ARI")
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, 1.08 * panel.dataLim.y1)
             tidy(panel)
-    panels[-1, 0].set_xlabel("merge factor α (0: no merge)")
+    figure.supxlabel("merge factor α (0: no merge)", fontsize="medium")
     panels[0, 0].legend(fontsize=7, frameon=False)
     return figure
 

@@ -323,6 +323,13 @@ def partition_of(found: Findings, regime: str, dataset: str) -> Partition:
     )
 
 
+def dealt_otherwise(found: Findings, regime: str, dataset: str, method: str) -> bool:
+    """Whether the federated runs of a method had other clients than those whose points per cluster are shown."""
+    sizes = partition_of(found, regime, dataset).sizes
+    done = found.runs(f"federated-{regime}", dataset, method).done
+    return any(seed in sizes and values["sizes"] != sizes[seed].tolist() for seed, values in done.items())
+
+
 def points_per_cluster(found: Findings) -> Found:
     for dataset in SETS:
         for regime in REGIMES:

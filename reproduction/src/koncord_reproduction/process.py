@@ -49,7 +49,7 @@ class SharedDPGMM(DPGMM):
         table = unit_rows(X)
         if table.scale == 0:
             return super()._mixture(X)
-        n_components, seed = min(self.truncation, len(X)), draw_seed(as_generator(self.random_state))
+        n_components, seed = min(self.truncation, len(X)), self._start_seed()
         starts = {} if starts is None else starts
         with one_thread():
             if (n_components, seed) not in starts:
@@ -63,6 +63,16 @@ class SharedDPGMM(DPGMM):
             is_converged=found.is_converged,
             n_iter=found.n_iter,
         )
+
+    def _start_seed(self) -> int:
+        return draw_seed(as_generator(self.random_state))
+
+
+class SeededDPGMM(SharedDPGMM):
+    """`SharedDPGMM` that hands its `random_state`, an integer, to scikit-learn as it is."""
+
+    def _start_seed(self) -> int:
+        return int(self.random_state)  # type: ignore[arg-type]
 
 
 def kmeans_start(X: FloatArray, n_components: int, seed: int) -> IntArray:

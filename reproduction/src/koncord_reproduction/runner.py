@@ -35,7 +35,8 @@ from koncord.kernels.splitting import SplitForest, mixture_of
 from koncord.theory import anisotropy
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
-from koncord_reproduction.process import SharedDPGMM
+from koncord_reproduction.dealing import dealt_rows
+from koncord_reproduction.process import SeededDPGMM
 from koncord_reproduction.protocol import (
     POOLED_TUNED,
     POOLED_TUNING_ROWS,
@@ -56,15 +57,17 @@ from koncord_reproduction.readings import (
     READING_METHODS,
     ReadASM,
     base_of,
-    hold_out,
     leaves_of,
     merged,
+    pooled_hold_out,
     reading_of,
     score_readings,
 )
 from koncord_reproduction.rows import Row, Run
 
 Values = dict[str, Any]
+# Classes of rows, number of clients, regime and seed -> rows of each client.
+Dealer = Callable[[IntArray, int, str, int], list[IntArray]]
 
 
 def values_of(run: Run, needed: Sequence[Row]) -> Values:
@@ -139,12 +142,12 @@ class Dealt:
 @lru_cache(maxsize=64)
 def deal(dataset: str, regime: str, seed: int) -> Dealt:
     """The clients of one seed, the same for every method."""
-    return deal_for(table(dataset), SETS[dataset], regime, seed)
+    return deal_for(table(dataset), SETS[dataset], regime, seed, dealt_by=dealt_rows)
 
 
-def deal_for(data: Table, setting: Setting, regime: str, seed: int) -> Dealt:
+def deal_for(data: Table, setting: Setting, regime: str, seed: int, *, dealt_by: Dealer = partition) -> Dealt:
     train, test = split_for(data, setting, seed)
-    parts = [train[part] for part in partition(data.y[train], setting.n_clients, regime, seed)]
+    parts = [train[part] for part in dealt_by(data.y[train], setting.n_clients, regime, seed)]
     return Dealt(data=data, test=test, parts=parts)
 
 
@@ -310,9 +313,8 @@ def tune_pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row])
     """Silhouette and count of every configuration, in grid order, on a random part of the set split 80/20."""
     data, grid = source(run.dataset), pooled_grid(run.method, run.dataset)
     X = data.X
-    rng = np.random.default_rng(run.seed)
     reading = reading_of(run.method)
-    fit_rows, held_rows = hold_out(reading, len(X), run.seed, rng, most=POOLED_TUNING_ROWS)
+    fit_rows, held_rows = pooled_hold_out(reading, len(X), run.seed, most=POOLED_TUNING_ROWS)
     if run.method == "dpgmm":
         candidates = score_dpgmm(X, fit_rows, HeldOut(X, held_rows), grid, run.seed)
     elif run.method == "asm-s":
@@ -335,7 +337,7 @@ def score_dpgmm(
     X: FloatArray, fit_rows: IntArray, held_out: HeldOut, grid: Mapping[str, Sequence[float]], seed: int
 ) -> list[GridResult]:
     configs = combinations(grid)
-    fits = SharedDPGMM(random_state=seed).fit_each(X[fit_rows], configs)
+    fits = SeededDPGMM(random_state=seed).fit_each(X[fit_rows], configs)
     return [
         GridResult(params=config, n_components=fit.n_components_, score=held_out.score_nearest(fit.means_))
         for config, fit in zip(configs, fits, strict=True)
@@ -372,7 +374,7 @@ def pooled(source: Callable[[str], Table], run: Run, needed: Sequence[Row]) -> V
 def pooled_estimator(run: Run, config: Mapping[str, Any]) -> Any:
     if run.method in READING_METHODS:
         return ReadASM(reading_of(run.method), **config, seed=run.seed)
-    kind: Any = {"asm-s": ASM, "dpgmm": SharedDPGMM, "xmeans": PyXMeans, "gmeans": PyGMeans}[run.method]
+    kind: Any = {"asm-s": ASM, "dpgmm": SeededDPGMM, "xmeans": PyXMeans, "gmeans": PyGMeans}[run.method]
     return kind(**config, random_state=run.seed)
 
 

@@ -26,7 +26,15 @@ from koncord_reproduction.claims import (
     runs_behind,
     shortfall,
 )
-from koncord_reproduction.findings import AGGREGATORS, GAUSSIANS, POOLED, REGIMES, Estimate, Findings
+from koncord_reproduction.findings import (
+    AGGREGATORS,
+    GAUSSIANS,
+    POOLED,
+    REGIMES,
+    Estimate,
+    Findings,
+    dealt_otherwise,
+)
 from koncord_reproduction.paper import (
     DIFFERENCES,
     IMAGES,
@@ -372,10 +380,23 @@ def federated(regime: str) -> Callable[[Shown], Table]:
             "paper's mean over the same sets. ASM-I is not in the paper's table.",
             columns=("Data set", *(METHODS[method] for method in methods)),
             rows=tuple(rows),
-            notes=notes_on(shown, shown_sets(shown, table), MARK_NOTE),
+            notes=notes_on(shown, shown_sets(shown, table), MARK_NOTE, *other_clients(shown, regime, methods)),
         )
 
     return make
+
+
+def other_clients(shown: Shown, regime: str, methods: Sequence[str]) -> tuple[str, ...]:
+    """Which runs of a federated table were made on another draw of the clients."""
+    said = []
+    for each in SETS:
+        others = [method for method in methods if dealt_otherwise(shown.found, regime, each, method)]
+        if others:
+            named = "all" if len(others) == len(methods) else ", ".join(METHODS[method] for method in others)
+            said.append(f"{TITLES[each]} ({named})")
+    if not said:
+        return ()
+    return (f"Not on the paper's clients but on `koncord.data.partition`'s, by the same rules: {', '.join(said)}.",)
 
 
 def mean_cell(shown: Shown, table: str, method: str) -> Cell:
@@ -644,41 +665,22 @@ def bracket(low: float, high: float, n_decimals: int) -> str:
     return f"[{fixed(low, n_decimals)}, {fixed(high, n_decimals)}]"
 
 
+ROBUSTNESS = "partition-robustness"
+
+
 def partition_robustness(shown: Shown) -> Table:
-    table = "partition-robustness"
-
-    def count(method: str, quantity: str) -> Cell:
-        key = Key(table, "all", method, quantity)
-        estimate, number = shown.found.estimates.get(key), find(*key)
-        ours = f"{estimate.value:.0f} of {estimate.n}" if estimate else ""
-        return ours_and_paper(ours, f"{number.text} of 8" if number else "")
-
-    def yes_or_no(method: str) -> Cell:
-        key = Key(table, "all", method, "equivalent")
-        words = {0.0: "no", 1.0: "yes"}
-        paper = find(*key)
-        return ours_and_paper(
-            words.get(shown.found.value(*key), ""),
-            words.get(paper.value if paper and paper.value is not None else nan, ""),
+    rows = [
+        (
+            text(METHODS[method]),
+            robustness_difference(shown, method),
+            robustness_answer(shown, method),
+            *(robustness_count(shown, method, quantity) for quantity in ("different_sets", "equivalent_sets")),
+            *(robustness_local(shown, method, quantity) for quantity in ("local_error", "rho_true", "rho_size")),
         )
-
-    def local(method: str, quantity: str) -> Cell:
-        if method == "oracle":
-            return text("–")
-        keys = [Key(table, "all", method, f"{quantity}_{regime}") for regime in REGIMES]
-        ours = [number_of(shown, key) for key in keys]
-        return ours_and_paper(" → ".join(ours) if all(ours) else "", " → ".join(printed(find(*key)) for key in keys))
-
-    def difference(method: str) -> Cell:
-        key = Key(table, "all", method, "D")
-        cell, estimate = plain_cell(shown, key), shown.found.estimates.get(key)
-        if estimate is None or estimate.n == N_SEEDS * len(SETS):
-            return cell
-        return (cell[0], Line(f"{estimate.n} pairs"), *cell[1:])
-
-    methods = ("asm-i", "asm-s", "dpgmm", "xmeans", "gmeans", "oracle")
+        for method in ("asm-i", "asm-s", "dpgmm", "xmeans", "gmeans", "oracle")
+    ]
     return Table(
-        name=table,
+        name=ROBUSTNESS,
         title="Robustness of the counts to the partition",
         caption="Regime A → B, paired by seed. Global: relative error of the final count |K − K*| / K*; D: B − A, "
         "mean over all pairs of set and seed with its 90 % interval; equivalent: the interval lies within ± 0.2; "
@@ -695,17 +697,7 @@ def partition_robustness(shown: Shown) -> Table:
             "ρ with K_g",
             "ρ with N_g",
         ),
-        rows=tuple(
-            (
-                text(METHODS[method]),
-                difference(method),
-                yes_or_no(method),
-                count(method, "different_sets"),
-                count(method, "equivalent_sets"),
-                *(local(method, quantity) for quantity in ("local_error", "rho_true", "rho_size")),
-            )
-            for method in methods
-        ),
+        rows=tuple(rows),
         notes=notes_on(
             shown,
             shown_sets(shown, "federated-b"),
@@ -713,6 +705,40 @@ def partition_robustness(shown: Shown) -> Table:
             "among the claims.",
         ),
     )
+
+
+def robustness_difference(shown: Shown, method: str) -> Cell:
+    key = Key(ROBUSTNESS, "all", method, "D")
+    cell, estimate = plain_cell(shown, key), shown.found.estimates.get(key)
+    if estimate is None or estimate.n == N_SEEDS * len(SETS):
+        return cell
+    return (cell[0], Line(f"{estimate.n} pairs"), *cell[1:])
+
+
+def robustness_answer(shown: Shown, method: str) -> Cell:
+    key = Key(ROBUSTNESS, "all", method, "equivalent")
+    words = {0.0: "no", 1.0: "yes"}
+    paper = find(*key)
+    return ours_and_paper(
+        words.get(shown.found.value(*key), ""),
+        words.get(paper.value if paper and paper.value is not None else nan, ""),
+    )
+
+
+def robustness_count(shown: Shown, method: str, quantity: str) -> Cell:
+    key = Key(ROBUSTNESS, "all", method, quantity)
+    estimate, number = shown.found.estimates.get(key), find(*key)
+    ours = f"{estimate.value:.0f} of {estimate.n}" if estimate else ""
+    return ours_and_paper(ours, f"{number.text} of 8" if number else "")
+
+
+def robustness_local(shown: Shown, method: str, quantity: str) -> Cell:
+    """What the clients count, under both regimes."""
+    if method == "oracle":
+        return text("–")
+    keys = [Key(ROBUSTNESS, "all", method, f"{quantity}_{regime}") for regime in REGIMES]
+    ours = [number_of(shown, key) for key in keys]
+    return ours_and_paper(" → ".join(ours) if all(ours) else "", " → ".join(printed(find(*key)) for key in keys))
 
 
 # --- synthetic ---
@@ -807,7 +833,8 @@ def readings(shown: Shown) -> Table:
         caption="Each line reads one thing of ASM's text otherwise than `koncord.ASM` and is run through the same "
         "protocol: pooled and merge sweep on the tabular sets and MNIST, both regimes on the tabular sets, ten seeds. "
         "Numbers: those of the paper that depend on it and were run; how many agree under koncord's reading → under "
-        "this one; closer, farther: how many lie nearer to the paper's than under koncord's, and how many farther off.",
+        "this one; closer, farther: how many lie nearer to the paper's than under koncord's, and how many farther off. "
+        "A federated number counts where both had the same clients.",
         columns=("Reading", "numbers", "agree", "closer, farther", *WATCHED_TITLES),
         rows=tuple(rows),
         notes=tuple(notes),
@@ -841,12 +868,22 @@ def distance(claim: Claim) -> float:
 
 
 def depends_on_asm(found: Findings, key: Key, name: str) -> bool:
-    """Whether a number is made from the runs of ASM-S, and the reading was run there."""
+    """Whether a number is made from the runs of ASM-S, and the reading was run there, on the same clients."""
     if key.table == "mechanisms":
         experiment = "merge-sweep" if key.quantity == "alpha_half" else ""
     else:
         experiment = key.table if key.table == "merge-sweep" or key.method == BASE else ""
-    return bool(found.runs(experiment, key.dataset, f"{BASE}@{name}").done)
+    return bool(runs_beside(found, experiment, key.dataset, f"{BASE}@{name}"))
+
+
+def runs_beside(
+    found: Findings, experiment: str, dataset: str, method: str
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The values of a reading and of ASM-S, seed by seed, where both had the same clients."""
+    ours = found.runs(experiment, dataset, BASE).done
+    theirs = found.runs(experiment, dataset, method).done
+    both = [(values, ours[seed]) for seed, values in theirs.items() if seed in ours]
+    return [(one, other) for one, other in both if one.get("sizes") == other.get("sizes")]
 
 
 def plain_number(found: Findings, key: Key) -> str:
@@ -869,16 +906,15 @@ def chosen_by(found: Findings) -> str:
 def spread_by_sign(found: Findings) -> str:
     """How far K moves when the leading eigenvector has another sign."""
     moves: dict[str, list[float]] = {"pooled": [], "federated": []}
-    for (experiment, dataset, method), runs in found.all_runs.items():
+    for experiment, dataset, method in found.all_runs:
         if method not in ("asm-s@lapack", "asm-s@reversed") or experiment not in (
             "pooled",
             "federated-a",
             "federated-b",
         ):
             continue
-        ours = found.runs(experiment, dataset, BASE).done
-        both = [(values["k"], ours[seed]["k"]) for seed, values in runs.done.items() if seed in ours]
-        moves["pooled" if experiment == "pooled" else "federated"] += [abs(a - b) for a, b in both]
+        beside = runs_beside(found, experiment, dataset, method)
+        moves["pooled" if experiment == "pooled" else "federated"] += [abs(a["k"] - b["k"]) for a, b in beside]
     told = [
         f"{name}: another K in {sum(move > 0 for move in those)} of {len(those)} runs, "
         f"by {np.mean(those):.2f} on the mean and {max(those):.0f} at most"

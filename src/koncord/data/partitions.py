@@ -3,6 +3,8 @@
 Labels say which class a row is of; they are used to deal the rows out and for nothing else.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -12,6 +14,8 @@ from koncord.types import BoolArray, IntArray
 SMALLEST_CLIENT = 100
 MOST_DRAWS = 200
 SMALLEST_DECOUPLED_CLIENT = 60
+
+Draws = np.random.Generator | np.random.RandomState
 
 
 def partition(y: ArrayLike, n_clients: int, regime: str = "A", seed: int = 0) -> list[IntArray]:
@@ -44,7 +48,7 @@ def partition(y: ArrayLike, n_clients: int, regime: str = "A", seed: int = 0) ->
         raise ValueError(f"'y' of partition must hold at least 3 classes, as no client may hold all; got {n_classes}.")
     rng = np.random.default_rng(seed)
     rows_of = [np.flatnonzero(classes == label) for label in range(n_classes)]
-    holds, parts = coupled(rows_of, n_clients, rng)
+    holds, parts = coupled(rows_of, rng, lambda: draw_class_sets(n_clients, n_classes, rng))
     check_every_client(classes, parts, n_classes)
     if regime == "B":
         parts = decoupled(rows_of, holds, parts, rng)
@@ -52,11 +56,13 @@ def partition(y: ArrayLike, n_clients: int, regime: str = "A", seed: int = 0) ->
     return parts
 
 
-def coupled(rows_of: list[IntArray], n_clients: int, rng: np.random.Generator) -> tuple[BoolArray, list[IntArray]]:
+def coupled(
+    rows_of: list[IntArray], rng: Draws, class_sets: Callable[[], BoolArray]
+) -> tuple[BoolArray, list[IntArray]]:
     """Regime A: class sets and rows; drawn again until every client is large enough, else the best draw."""
     best: tuple[int, BoolArray, list[IntArray]] | None = None
     for _ in range(MOST_DRAWS):
-        holds = draw_class_sets(n_clients, len(rows_of), rng)
+        holds = class_sets()
         parts = deal_equally(rows_of, holds, rng)
         smallest = min(len(part) for part in parts)
         is_valid = (holds.sum(axis=0) >= 2).all()
@@ -66,7 +72,7 @@ def coupled(rows_of: list[IntArray], n_clients: int, rng: np.random.Generator) -
             break
     if best is None:
         raise ValueError(
-            f"'n_clients' of partition is too small: {n_clients} clients cannot give each of {len(rows_of)} classes "
+            f"'n_clients' of partition is too small: {len(holds)} clients cannot give each of {len(rows_of)} classes "
             f"two owners."
         )
     return best[1], best[2]
@@ -79,6 +85,12 @@ def draw_class_sets(n_clients: int, n_classes: int, rng: np.random.Generator) ->
     holds = np.zeros((n_clients, n_classes), dtype=bool)
     for client, size in enumerate(sizes):
         holds[client, rng.choice(n_classes, size, replace=False)] = True
+    return covered(holds, rng)
+
+
+def covered(holds: BoolArray, rng: Draws) -> BoolArray:
+    """The class sets with every class at two clients, where that is possible."""
+    n_classes = holds.shape[1]
     for label in range(n_classes):
         while holds[:, label].sum() < 2:
             can_take = np.flatnonzero(~holds[:, label] & (holds.sum(axis=1) < n_classes - 1))
@@ -88,7 +100,7 @@ def draw_class_sets(n_clients: int, n_classes: int, rng: np.random.Generator) ->
     return holds
 
 
-def deal_equally(rows_of: list[IntArray], holds: BoolArray, rng: np.random.Generator) -> list[IntArray]:
+def deal_equally(rows_of: list[IntArray], holds: BoolArray, rng: Draws) -> list[IntArray]:
     parts: list[list[IntArray]] = [[] for _ in holds]
     for label, rows in enumerate(rows_of):
         owners = np.flatnonzero(holds[:, label])
@@ -97,9 +109,7 @@ def deal_equally(rows_of: list[IntArray], holds: BoolArray, rng: np.random.Gener
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def decoupled(
-    rows_of: list[IntArray], holds: BoolArray, parts: list[IntArray], rng: np.random.Generator
-) -> list[IntArray]:
+def decoupled(rows_of: list[IntArray], holds: BoolArray, parts: list[IntArray], rng: Draws) -> list[IntArray]:
     """Regime B: sizes drawn log-uniformly over a fourfold range, equal requests from each class, scaled to its rows."""
     median = float(np.median([len(part) for part in parts]))
     targets = median * np.exp(rng.uniform(np.log(0.5), np.log(2), size=len(holds)))
