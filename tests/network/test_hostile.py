@@ -72,9 +72,10 @@ def test_a_run_is_resumed_once_at_a_time_and_without_a_site_that_is_named(federa
     (federation.folder / "lie").write_text(f"record.clear(); record['error'] = '{ESCAPES}' * 10_000")
     options = ("--min-sites", "2")
     run = federation.run("--out", "stopped", *options, *METHOD).wait_for("exchange 1: ")
-    told = koncord(federation.folder, "run", "--folder", "coordinator", "--out", "stopped", "--resume", code=1)
-    assert "Another koncord run works in 'stopped'" in told
-    run.kill()
+    with run.held():  # else it may be over before the second one has started
+        told = koncord(federation.folder, "run", "--folder", "coordinator", "--out", "stopped", "--resume", code=1)
+        assert "Another koncord run works in 'stopped'" in told
+        run.kill()
     assert "\x1b" not in run.text
     assert "\nexchange 9" not in run.text
     assert "\\x1b]0;PWNED\\x07" in run.text
