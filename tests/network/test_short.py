@@ -341,7 +341,10 @@ def test_one_name_is_invited_once_and_only_a_safe_one(federation):
 
 def test_a_second_coordinator_on_the_same_ports_and_a_second_join_of_one_state_are_refused(federation):
     told = koncord(federation.folder, "serve", "--folder", "coordinator", code=1)
-    assert "is in use; is another koncord serve running?" in told
+    assert "koncord serve runs already in" in told
+    told = koncord(federation.folder, "serve", "--folder", "second", "--port", federation.ports[0], code=1)
+    assert f"Port {federation.ports[0]} of this machine is in use" in told
+    assert not (federation.folder / "second").exists(), "another --port can be given the next time"
     words = ("join", "--invite", "south.invite", "--data", "south.csv", "--state", "state-north", "--min-report", "1")
     state = federation.folder / "state-north"
     before = {name: (state / name).read_bytes() for name in ("site.json", "table.npy", "key", "ca.crt")}

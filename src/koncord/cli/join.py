@@ -3,7 +3,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING, Any
@@ -238,6 +239,13 @@ def owner_terms(args: argparse.Namespace) -> "Terms":
         if getattr(args, name) not in (None, value, *((SitePolicy.min_report,) if name == "min_report" else ())):
             raise ValueError(f"{flag(name)} and {name!r} of the policy '{args.policy}' differ; give one of them.")
         setattr(args, name, value)
+    for section, rules in terms.sections().items():
+        unknown = sorted(set(rules.methods or ()) - set(AGGREGATORS))
+        if unknown:
+            raise ValueError(
+                f"'methods' in [{section}] of the policy '{args.policy}' names {', '.join(unknown)}; known are "
+                f"{', '.join(AGGREGATORS)}."
+            )
     return replace(terms, asks=terms.asks or args.ask, holds=terms.holds or args.hold_results)
 
 
@@ -253,6 +261,19 @@ LIMITS: dict[str, Any] = {
     "center": int | float,
     "total_epsilon": int | float,
 }
+
+
+def notes_on_terms(terms: "Terms", columns: Sequence[str], methods: Sequence[str], today: date) -> Iterator[str]:
+    """What of the owner's rules can never agree to a run, and so may be a slip."""
+    for section, rules in terms.sections().items():
+        others = [name for name in rules.columns or () if name not in columns]
+        if others:
+            yield f"[{section}] of the policy names columns that the table does not have: {', '.join(others)}"
+        never = [name for name in rules.methods or () if name not in methods]
+        if never:
+            yield f"[{section}] of the policy names methods that this site takes no part in: {', '.join(never)}"
+        if rules.until is not None and rules.until < today:
+            yield f"[{section}] of the policy ended on {rules.until}: it agrees to no run"
 
 
 def all_text(values: Sequence[Any]) -> bool:
@@ -334,6 +355,8 @@ def join(
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
         say(terms_in_words(terms))
+        for note in notes_on_terms(terms, place.columns, place.methods, date.today()):
+            say(f"note: {note}")
         if policy.budget is not None:
             spent = place.spent()
             say(

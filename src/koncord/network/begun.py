@@ -122,7 +122,9 @@ def begin_run(
             f"--sites names {', '.join(unknown)}, who was not invited; invited: {', '.join(invited) or 'nobody'}."
         )
     if len(asked) < min_sites:
-        raise KoncordError(f"{counted(len(asked), 'site')} invited; --min-sites asks for {min_sites}.")
+        raise KoncordError(
+            f"{counted(len(asked), 'site')} invited; --min-sites asks for {min_sites}. Invite more, or ask for fewer."
+        )
     started = datetime.now(UTC)
     begun = BegunRun(
         folder=folder,

@@ -23,7 +23,7 @@ from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.places import Invitation
 from koncord.network.processes import die_with_parent, say
 from koncord.network.serving import learned_authority, problem_of
-from koncord.network.sitefolder import SiteFolder, answer_record, trust
+from koncord.network.sitefolder import LABELS, RUN_NAME, SiteFolder, answer_record, trust
 from koncord.privacy.budget import rho_of
 
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
@@ -88,6 +88,7 @@ class Joined:
         self.folder, self.invitation, self.each_time = folder, invitation, each_time
         self.credentials = None if invitation.is_insecure else folder
         self._noticed = self._learned = 0.0
+        self._told: set[str] = set()
 
     def check(self) -> None:
         """Say what keeps the site out, as far as the server shows it, and learn of a new authority."""
@@ -126,7 +127,15 @@ class Joined:
             return name_record(self.invitation.site)
         if question.kind != EXCHANGE:
             return None
-        return answered_by_copy(self.folder, question.record, lambda: self.notice(fleet))
+        record = answered_by_copy(self.folder, question.record, lambda: self.notice(fleet))
+        self.tell(outcome(self.folder, str(question.record.get("run")), record))
+        return record
+
+    def tell(self, text: str) -> None:
+        """Say something of a run, once."""
+        if text and text not in self._told:
+            self._told.add(text)
+            say(text)
 
     def notice(self, fleet: Fleet | None = None) -> None:
         """Stay known to the coordinator, and show the owner what is to be seen."""
@@ -152,6 +161,18 @@ class Joined:
 def pause_after(silence: float) -> float:
     """Seconds to the next look when the last message came so long ago."""
     return next(pause for until, pause in TASK_LOOKS if silence < until)
+
+
+def outcome(folder: Path, run: str, record: Mapping[str, Any]) -> str:
+    """What became of a question of a run, for who looks after the site; empty while the owner is waited for."""
+    if not RUN_NAME.fullmatch(run) or "waiting" in record:
+        return ""
+    if "refused" in record:
+        return f"run {run}: takes no part: {record['refused']}"
+    if "error" in record:
+        return f"run {run}: this site {record['error']} Why is in {folder / ANSWERS_LOG}"
+    labels = folder / "runs" / run / LABELS
+    return f"run {run}: over; the cluster of every row is in {labels}" if labels.exists() else f"run {run}: takes part"
 
 
 # --- one answer ---

@@ -54,6 +54,7 @@ RUNS = "runs.txt"
 OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
 LEARNED = "learned.json"  # certificate authorities that were announced after the invitation
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
+LABELS = "labels.csv"  # of a run: the cluster of every row
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 CONSENT, RELEASE = "consent", "release"  # what a site waits for its owner to give
 
@@ -359,7 +360,7 @@ def weakened_terms(old: Terms, new: Terms) -> Iterator[str]:
         yield "replies would no longer wait to be released (--hold-results)"
     was, would_be = (old.rules, dict(old.studies)), (new.rules, dict(new.studies))
     if was != (None, {}) and would_be != was and not new.asks:
-        yield "the rules of its policy would be others (--policy)"
+        yield "the rules of its policy would be others, and may agree to more (--policy)"
 
 
 def newly(before: SiteFolder, after: SiteFolder, *, with_rows: bool) -> list[str]:
@@ -429,7 +430,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
             identity = {"table": table, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
-        if site.guard.is_over and not (own / "labels.csv").exists():
+        if site.guard.is_over and not (own / LABELS).exists():
             write_labels(own, site, messages[-1])
     kinds = (*aggregator.replies.values(), *reply_kinds(parties))
     if place.terms.holds and hold(folder, run, exchange, [readable(reply, kinds) for reply in answered.replies]):
@@ -634,7 +635,7 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")
-    write_atomic(folder / "labels.csv", as_csv(found).encode(), private=True)
+    write_atomic(folder / LABELS, as_csv(found).encode(), private=True)
 
 
 @contextmanager
