@@ -291,7 +291,7 @@ def test_idle_connections_of_nobody_keep_no_site_out(federation):
 
 def test_one_invitation_at_two_machines_is_one_site(federation, tmp_path):
     """Which of them answers is not left to chance: the second is refused as long as the first is there."""
-    assert "holds the site for connected" in refused(federation, tmp_path)
+    assert "another koncord join is connected with it" in refused(federation, tmp_path)
     assert federation.joined["north"].is_joined
 
 

@@ -1,23 +1,31 @@
 """What an administrator reads when something is wrong says what to do next, and nothing is left half made."""
 
+import os
+import pty
 import socket
 import sys
 from contextlib import closing
 from datetime import date
+from select import select
 from types import SimpleNamespace
 
 import pytest
 
-from koncord.cli.join import notes_on_terms
+from koncord.cli.join import OwnerAsked, notes_on_terms
 from koncord.errors import KoncordError, StoppedOnAnswers, TooFewSites
+from koncord.network.begun import begin_run
 from koncord.network.consent import Rules, Terms
 from koncord.network.driving import resumable
 from koncord.network.joining import ANSWERS_LOG, outcome
-from koncord.network.places import Coordinator
-from koncord.network.processes import Program
+from koncord.network.places import Coordinator, RegisteredSite
+from koncord.network.processes import Program, wait_until
 from koncord.network.runstate import RUNNING, RunState, driven_by_this, read_state, run_file, write_state
+from koncord.network.sitefolder import answer
 from koncord.network.watch import Watched
+from koncord.protocol import setup
+from koncord.protocol.wire import pack
 from network.ports import free_port
+from network.test_consent import make, stated
 
 
 def coordinator(folder):
@@ -108,6 +116,16 @@ def test_a_run_that_would_stop_at_the_same_answers_is_not_said_to_go_on(tmp_path
     assert said.endswith("leave a site out: AGAIN --without NAME")
 
 
+def test_a_run_of_a_site_whose_key_was_revoked_says_so(tmp_path):
+    place = coordinator(tmp_path)
+    place.write_site(RegisteredSite(name="north", node=1))
+    place.write_site(RegisteredSite(name="south", node=2, revoked="2026-11-16"))
+    with pytest.raises(ValueError, match=r"asks south, whose key was revoked: .* \(invited: north\)"):
+        begin_run(place, tmp_path / "o", {}, sites=["north", "south"], min_sites=2)
+    with pytest.raises(ValueError, match="names west, who was not invited; invited: north"):
+        begin_run(place, tmp_path / "o", {}, sites=["west"], min_sites=1)
+
+
 # --- the run as it goes ---
 
 
@@ -183,3 +201,27 @@ def test_owners_are_told_which_state_folders_there_are(run, tmp_path, monkeypatc
         (tmp_path / f"koncord-site-{site}" / "site.json").write_text("{}")
     assert "name one by --state (koncord-site-north, koncord-site-south)" in run("approve")[2]
     assert "--state 'x' is not the state folder of a site" in run("approve", "--state", "x")[2]
+
+
+def test_an_owner_answers_at_the_terminal_what_is_asked_there(tmp_path, monkeypatch, capsys):
+    folder = make(tmp_path, asks=True, holds=True).folder
+    owner, terminal = pty.openpty()
+    with os.fdopen(terminal, encoding="ascii") as typed, os.fdopen(owner, "wb", buffering=0) as keys:
+        monkeypatch.setattr(sys, "stdin", typed)
+        asked = OwnerAsked(folder)
+        asking = [folder, "run-1", 1, stated(), [pack(setup.Describe(), round_=0)]]
+        assert answer(*asking).waiting == "consent"
+        asked.look()
+        assert "take part in this run? yes or no, and Enter:" in capsys.readouterr().err
+        for words, said in ((b"perhaps\n", "take part in this run? yes or no"), (b"yes\n", "run run-1: yes")):
+            keys.write(words)
+            assert wait_until(lambda: select([typed], [], [], 0)[0], 10)
+            asked.look()
+            assert said in capsys.readouterr().err
+        assert answer(*asking).waiting == "release"
+        asked.look()
+        assert "let this reply leave? yes or no, and Enter:" in capsys.readouterr().err
+        keys.write(b"n\n")
+        assert wait_until(lambda: select([typed], [], [], 0)[0], 10)
+        asked.look()
+    assert answer(*asking).refused == "refused at the site"

@@ -401,7 +401,7 @@ class OwnerAsked:
                 self.shown.add((each.run, tuple(each.held)))
                 say(consent_text(each, self.folder))
                 if sys.stdin is not None and sys.stdin.isatty():
-                    say("yes or no, and Enter:")
+                    say(question_of(each))
         if waiting and sys.stdin is not None and sys.stdin.isatty() and select([sys.stdin], [], [], 0)[0]:
             self.answer(waiting[0], sys.stdin.readline().strip().lower())
 
@@ -420,7 +420,15 @@ class OwnerAsked:
             decide(self.folder, consent.run, REFUSED, "refused at the site")
             say(f"run {consent.run}: no")
         else:
-            say("yes or no, and Enter:")
+            say(question_of(consent))
+
+
+def question_of(consent: "Consent") -> str:
+    """What the owner is asked at the terminal."""
+    from koncord.network.consent import WAITING
+
+    what = "take part in this run" if consent.state == WAITING else "let this reply leave"
+    return f"{what}? yes or no, and Enter:"
 
 
 def with_own_key(args: argparse.Namespace, invitation: "Invitation", folder: Path) -> "Invitation":

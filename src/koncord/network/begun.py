@@ -117,10 +117,15 @@ def begin_run(
     invited = place.sites()
     asked = sorted(set(sites or invited))
     unknown = [site for site in asked if site not in invited]
-    if unknown:
+    known = ", ".join(invited) or "nobody"
+    revoked = [site for site in unknown if site in place.revoked()]
+    if revoked:
         raise ValueError(
-            f"--sites names {', '.join(unknown)}, who was not invited; invited: {', '.join(invited) or 'nobody'}."
+            f"The run asks {', '.join(revoked)}, whose key was revoked: invite it anew, with another key, or name the "
+            f"others by --sites (invited: {known})."
         )
+    if unknown:
+        raise ValueError(f"--sites names {', '.join(unknown)}, who was not invited; invited: {known}.")
     if len(asked) < min_sites:
         raise KoncordError(
             f"{counted(len(asked), 'site')} invited; --min-sites asks for {min_sites}. Invite more, or ask for fewer."
