@@ -11,7 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from koncord.cli import build_parser
 from koncord.cli.join import OwnerAsked, notes_on_terms
+from koncord.cli.run import begun_anew, fill_usual, resumed, take_policy
 from koncord.errors import KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.network.begun import begin_run
 from koncord.network.consent import Rules, Terms
@@ -124,6 +126,30 @@ def test_a_run_of_a_site_whose_key_was_revoked_says_so(tmp_path):
         begin_run(place, tmp_path / "o", {}, sites=["north", "south"], min_sites=2)
     with pytest.raises(ValueError, match="names west, who was not invited; invited: north"):
         begin_run(place, tmp_path / "o", {}, sites=["west"], min_sites=1)
+
+
+def given(place, out, *words):
+    args = build_parser().parse_args(["run", "--folder", str(place.folder), "--out", str(out), *words])
+    if args.resume:
+        take_policy(args)
+    fill_usual(args)
+    return args
+
+
+def test_a_run_is_resumed_with_the_quorum_and_the_timeouts_that_it_began_with(tmp_path):
+    """The command that a stopped run prints has no others."""
+    place, out = coordinator(tmp_path), tmp_path / "o"
+    place.write_site(RegisteredSite(name="north", node=1))
+    begun_anew(given(place, out, "--min-sites", "1", "--round-timeout", "7"), place)
+    args = given(place, out, "--resume")
+    assert (args.min_sites, args.round_timeout) == (1, 7)
+    assert resumed(args).sites == ("north",)
+    args = given(place, out, "--resume", "--min-sites", "2")
+    assert (args.min_sites, args.round_timeout) == (2, 7)
+    with pytest.raises(KoncordError, match="The run has 1 site; --min-sites asks for 2"):
+        resumed(args)
+    resumed(given(place, out, "--resume", "--owner-wait", "3"))
+    assert given(place, out, "--resume").owner_wait == 3, "what was given last"
 
 
 # --- the run as it goes ---

@@ -9,11 +9,11 @@ from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.run import (
     METHOD,
-    POLICY,
     add_run_options,
     check_method,
     estimator_arguments,
     fill_usual,
+    policy_given,
     request_of,
 )
 from koncord.cli.serve import add_folder_option
@@ -129,6 +129,6 @@ def created(args: argparse.Namespace, name: str, invited: dict[str, int | None])
         identifier=identifier(statement_text(aggregator_of(args), estimator_arguments(args), request_of(args))),
         sites=tuple(sites),
         method={each: getattr(args, each) for each in METHOD if each != "study"},
-        policy={each: getattr(args, each) for each in POLICY},
+        policy=policy_given(args),
         created=now(),
     )

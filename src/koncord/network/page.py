@@ -258,8 +258,8 @@ def run_page(state: RunState) -> str:
     """One run, exchange by exchange."""
     rows = "".join(
         f"<tr><td>{each['exchange']}</td><td>{escape(' + '.join(each['asked']))}</td>"
-        f"<td>{escape(', '.join(each['answered']))}</td><td>{escape(absent(state, each['exchange']))}</td>"
-        f"<td>{each['seconds']:.1f}</td><td>{each['bytes']:,}</td></tr>"
+        f"<td>{each['seconds']:.1f}</td><td>{each['bytes']:,}</td>"
+        f"<td>{escape(', '.join(each['answered']))}</td><td>{escape(absent(state, each['exchange']))}</td></tr>"
         for each in state.exchanges
     )
     facts = {
@@ -279,7 +279,7 @@ def run_page(state: RunState) -> str:
         "why it stopped": state.problem if state.state == "stopped" else "",
     }
     shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
-    head = "<tr><th>exchange<th>asked<th>answered<th>missing<th>seconds<th>bytes</tr>"
+    head = "<tr><th>exchange<th>asked<th>seconds<th>bytes<th>answered<th>missing</tr>"
     links = {"report": "the report"} if state.state == FINISHED else {}
     if state.exchanges:
         links["receipts"] = "the ledger: what the sites signed of each exchange"
