@@ -290,11 +290,14 @@ def show(rows: list[dict[str, Any]]) -> str:
         "model as undisturbed, to the bit | else: who was missing is named |",
         "|---|---|---|---|---|---|---|",
     ]
-    now = [row for row in trials if "tree" in row]  # since koncord run claims a run of Flower itself
+    *earlier, last = dict.fromkeys(row["tree"] for row in trials if "tree" in row)
+    now = [row for row in trials if row.get("tree") == last]
     kinds = sorted({row["killed"] for row in now}, key=(AT_SITES + AT_COORDINATOR).index)
     lines += [line_of(what, [row for row in now if row["killed"] == what]) for what in kinds]
+    lines += [line_of(f"all, commit {last}", now)]
+    lines += [line_of(f"all, commit {tree}", [row for row in trials if row.get("tree") == tree]) for tree in earlier]
     before = [row for row in trials if "tree" not in row]
-    return "\n".join([*lines, line_of("all", now), line_of("all, when Flower still started a program a run", before)])
+    return "\n".join([*lines, line_of("all, when Flower still started a program a run", before)])
 
 
 def line_of(what: str, rows: list[dict[str, Any]]) -> str:
