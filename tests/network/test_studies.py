@@ -5,7 +5,7 @@ import json
 import pytest
 
 from koncord.cli import main
-from koncord.cli.join import terms_in_words
+from koncord.cli.terms import terms_in_words
 from koncord.network import method as methods
 from koncord.network.consent import APPROVED, REFUSED, WAITING, Terms, agreed_studies, consents, decide, read_policy
 from koncord.network.overview import site_now

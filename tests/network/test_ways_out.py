@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from koncord.cli import build_parser
-from koncord.cli.join import OwnerAsked, notes_on_terms
 from koncord.cli.run import begun_anew, fill_usual, resumed, take_policy
+from koncord.cli.terms import OwnerAsked, notes_on_terms
 from koncord.errors import KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.network.begun import begin_run
 from koncord.network.consent import Rules, Terms
