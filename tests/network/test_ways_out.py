@@ -18,7 +18,7 @@ from koncord.errors import KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.network.begun import begin_run
 from koncord.network.consent import Rules, Terms
 from koncord.network.driving import resumable
-from koncord.network.joining import ANSWERS_LOG, outcome
+from koncord.network.joining import ANSWERS_LOG, outcome, pause_after
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.processes import Program, wait_until
 from koncord.network.runstate import RUNNING, RunState, driven_by_this, read_state, run_file, write_state
@@ -251,3 +251,10 @@ def test_an_owner_answers_at_the_terminal_what_is_asked_there(tmp_path, monkeypa
         assert wait_until(lambda: select([typed], [], [], 0)[0], 10)
         asked.look()
     assert answer(*asking).refused == "refused at the site"
+
+
+def test_a_site_looks_often_after_a_message_and_more_rarely_where_a_look_takes_long():
+    assert pause_after(1.0, look=0.02) == 0.2
+    assert pause_after(1.0, look=0.25) == 1.0, "beside many others"
+    assert pause_after(1.0, look=60.0) == pause_after(1e6) == 3.0
+    assert pause_after(100.0, look=0.02) == 1.0

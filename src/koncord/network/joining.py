@@ -30,6 +30,9 @@ PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then
 # How often a site looks for messages: seconds, while the last one is not older than this. Every look costs Flower some
 # hundredths of a second of computing.
 TASK_LOOKS = ((20.0, 0.2), (300.0, 1.0), (float("inf"), 3.0))
+# Many sites that look this often would fill the coordinator, whose Flower answers one after the other, with looks, and
+# answers would wait behind them: where a look takes long, a site looks more rarely.
+PAUSE_BY_LOOK, LONGEST_PAUSE = 4.0, TASK_LOOKS[-1][1]
 NOTICE_EVERY = 0.5
 LEARN_EVERY = 600.0
 ANSWERS_LOG = "answers.log"
@@ -113,9 +116,11 @@ class Joined:
         last = time.monotonic() - TASK_LOOKS[0][0]  # one that has just joined is not in a hurry, but near it
         while True:
             self.notice(fleet)
+            began = time.monotonic()
             question = fleet.receive()
             if question is None:
-                self.sleep(fleet, pause_after(time.monotonic() - last))
+                now = time.monotonic()
+                self.sleep(fleet, pause_after(now - last, look=now - began))
             else:
                 fleet.reply(question, self.record_for(fleet, question))
                 last = time.monotonic()
@@ -158,9 +163,10 @@ class Joined:
             self.notice()
 
 
-def pause_after(silence: float) -> float:
-    """Seconds to the next look when the last message came so long ago."""
-    return next(pause for until, pause in TASK_LOOKS if silence < until)
+def pause_after(silence: float, look: float = 0.0) -> float:
+    """Seconds to the next look when the last message came so long ago, and the last look took so long."""
+    usual = next(pause for until, pause in TASK_LOOKS if silence < until)
+    return max(usual, min(PAUSE_BY_LOOK * look, LONGEST_PAUSE))
 
 
 def outcome(folder: Path, run: str, record: Mapping[str, Any]) -> str:
