@@ -42,6 +42,7 @@ MOST_RESUMES = 6
 RUN_WITHIN = 900.0  # seconds: a run that takes longer hangs
 IS_THERE_EVERY = 0.005
 GONE_WITHIN = 30.0
+READY_WITHIN = 300.0
 MOST_TRIED, SHORTER = 4, 0.9
 
 
@@ -107,7 +108,7 @@ def trial(
     time.sleep(moment)
     if not kill_when_there(federation, run, what, site):
         ended(federation, run)
-        federation.wait_joined()
+        settle(federation)
         return None
     exits = []
     for _ in range(MOST_RESUMES):
@@ -118,7 +119,7 @@ def trial(
         begun = (federation.folder / out / "resume.json").exists()
         more = ("--resume",) if begun else USUAL
         run = federation.run("--out", out, "--min-sites", "2", "--round-timeout", "60", *more)
-    federation.wait_joined()
+    settle(federation)
     is_over = exits[-1] == 0
     return {
         "killed": what,
@@ -146,6 +147,24 @@ def ended(federation: Federation, run: Command) -> int | None:
         time.sleep(0.3)
     start_again(federation)
     return int(run.process.returncode)
+
+
+def settle(federation: Federation) -> None:
+    """Wait until all sites are connected; what was killed may be noticed, and start again, only now."""
+    end = time.monotonic() + READY_WITHIN
+    while True:
+        start_again(federation)
+        if all(federation.joined[site].is_joined for site in SITES) and is_served(federation):
+            return
+        if time.monotonic() > end:
+            raise SystemExit(f"the sites are not back within {READY_WITHIN:g} s")
+        time.sleep(0.5)
+
+
+def is_served(federation: Federation) -> bool:
+    """Whether Flower and nginx both run."""
+    below = [command_line(pid) for pid in descendants(federation.server.process.pid)]
+    return all(any(word in line for line in below) for word in ("flower-superlink", "nginx"))
 
 
 def kill_when_there(federation: Federation, run: Command, what: str, site: str) -> bool:
@@ -271,11 +290,14 @@ def show(rows: list[dict[str, Any]]) -> str:
         "model as undisturbed, to the bit | else: who was missing is named |",
         "|---|---|---|---|---|---|---|",
     ]
-    now = [row for row in trials if "tree" in row]  # since koncord run claims a run of Flower itself
+    *earlier, last = dict.fromkeys(row["tree"] for row in trials if "tree" in row)
+    now = [row for row in trials if row.get("tree") == last]
     kinds = sorted({row["killed"] for row in now}, key=(AT_SITES + AT_COORDINATOR).index)
     lines += [line_of(what, [row for row in now if row["killed"] == what]) for what in kinds]
+    lines += [line_of(f"all, commit {last}", now)]
+    lines += [line_of(f"all, commit {tree}", [row for row in trials if row.get("tree") == tree]) for tree in earlier]
     before = [row for row in trials if "tree" not in row]
-    return "\n".join([*lines, line_of("all", now), line_of("all, when Flower still started a program a run", before)])
+    return "\n".join([*lines, line_of("all, when Flower still started a program a run", before)])
 
 
 def line_of(what: str, rows: list[dict[str, Any]]) -> str:

@@ -180,7 +180,7 @@ def test_certificates_are_renewed_while_sites_stay_joined_and_a_run_goes_on(fede
     federation.join().wait_joined()
     assert all("a new certificate authority" in site.text for site in federation.joined.values())
     before = serial(federation)
-    koncord(federation.folder, "renew", "--switch", *OWN)
+    koncord(federation.folder, "renew", "--switch", "--anyway", *OWN)
     wait_new_serial(federation, before)
     run = federation.run("--out", "switched", "--min-sites", "3", *SHORT)
     assert run.end(180) == 0, run.text

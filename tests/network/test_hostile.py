@@ -72,9 +72,10 @@ def test_a_run_is_resumed_once_at_a_time_and_without_a_site_that_is_named(federa
     (federation.folder / "lie").write_text(f"record.clear(); record['error'] = '{ESCAPES}' * 10_000")
     options = ("--min-sites", "2")
     run = federation.run("--out", "stopped", *options, *METHOD).wait_for("exchange 1: ")
-    told = koncord(federation.folder, "run", "--folder", "coordinator", "--out", "stopped", "--resume", code=1)
-    assert "Another koncord run works in 'stopped'" in told
-    run.kill()
+    with run.held():  # else it may be over before the second one has started
+        told = koncord(federation.folder, "run", "--folder", "coordinator", "--out", "stopped", "--resume", code=1)
+        assert "Another koncord run works in 'stopped'" in told
+        run.kill()
     assert "\x1b" not in run.text
     assert "\nexchange 9" not in run.text
     assert "\\x1b]0;PWNED\\x07" in run.text
@@ -89,7 +90,7 @@ def test_a_run_is_resumed_once_at_a_time_and_without_a_site_that_is_named(federa
     assert missing[-1]["reason"] == "left out by --without"
     assert all(each["reason"].isprintable() and len(each["reason"]) <= 300 for each in missing)
     files = {path.name for path in (federation.folder / "stopped").iterdir()}
-    assert files == {"model.koncord", "run.json", "report.html", "receipts.jsonl"}
+    assert files == {"model.koncord", "run.json", "report.html", "receipts.jsonl", "reports.koncord"}
     page = (federation.folder / "stopped" / "report.html").read_text()
     assert not [each for each in page if not each.isprintable() and each != "\n"]
 

@@ -198,5 +198,11 @@ def test_letting_the_new_authority_sign_names_the_sites_that_cannot_have_learned
     seen.write_text(json.dumps(kept | {time_of: "2026-01-01T00:00:00+00:00"}))
     place.note_seen({"here": "0.1"})
     capsys.readouterr()
-    assert main(["renew", "--folder", str(place.folder), "--switch", "--json"]) == 0
+    before = (place.folder / "server.crt").read_bytes()
+    assert main(["renew", "--folder", str(place.folder), "--switch"]) == 1
+    assert "announced: away, never. Wait for them, or add --anyway" in capsys.readouterr().err
+    assert (place.folder / "server.crt").read_bytes() == before, "nobody is shut out by mistake"
+    assert main(["renew", "--folder", str(place.folder), "--anyway"]) == 2
+    capsys.readouterr()
+    assert main(["renew", "--folder", str(place.folder), "--switch", "--anyway", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["need_invitation"] == ["away", "never"]

@@ -24,7 +24,7 @@ from koncord.protocol.setup import Moments, Prepared
 from network.ports import free_port
 
 pytest.importorskip("fastapi")
-from koncord.network.page import label, token_of
+from koncord.network.page import NO_TOKEN, label, token_of
 from koncord.network.watch import budgets_in
 
 CHROMIUM = shutil.which("chromium")
@@ -76,7 +76,14 @@ def place(tmp_path_factory):
             budgets={"north": {"epsilon": 2.0, "delta": 1e-6}},
         ),
     )
-    going = {"state": WAITING, "awaited": ("north",), "owners": {"north": "its owner has not agreed to the run yet"}}
+    going = {
+        "state": WAITING,
+        "study": "stays",
+        "asked": ("Survey",),
+        "answered": ("south",),
+        "awaited": ("north",),
+        "owners": {"north": "its owner has not agreed to the run yet"},
+    }
     spends = {"north": {"epsilon": 0.5, "delta": 1e-6}}
     write_state(made.folder, driven_by_this(state("run-2", budgets=spends, **going)))
     write_state(made.folder, replace(state("run-3", state=RUNNING), pid=2**22 + 1, pid_started="1"))
@@ -116,7 +123,7 @@ def test_a_run_that_nobody_drives_any_more_is_stopped(place):
 def test_without_the_token_nothing_is_shown(served, path):
     for token in (None, "", "wrong", served[1][:-1]):
         code, body, _ = get(served, path, token)
-        assert (code, body) == (401, "The token is missing or wrong.\n")
+        assert (code, body) == (401, NO_TOKEN)
 
 
 def test_with_it_sites_runs_and_their_exchanges_are(served):
@@ -124,12 +131,16 @@ def test_with_it_sites_runs_and_their_exchanges_are(served):
     assert code == 200
     for word in ("north", "revoked", "run-1", "3 clusters", "waiting for north", "stopped", "fed.example.org"):
         assert word in body
+    assert "answered: south<br>waiting for north" in body, "who has answered, and no owner twice"
+    assert "study stays: kfed, asked by jane, 2026-11-16 10:00:02 UTC" in body
+    assert "so far: 0 exchanges, 0 s, 0 bytes" in body
     assert "script-src" not in headers["Content-Security-Policy"]
     assert headers["Content-Security-Policy"].startswith("default-src 'none'")
     assert "<script" not in body
     body = get(served, "/runs/run-1", served[1])[1]
     assert "no answer &lt;script&gt;" in body
     assert "1,234" in body
+    assert "none is over" in get(served, "/runs/run-2", served[1])[1]
     assert get(served, "/runs/run-1/report", served[1])[1] == "<p>the report of the run</p>"
     assert get(served, "/runs/run-2/report", served[1])[0] == 404
     assert get(served, "/runs/..%2f..%2fetc%2fpasswd", served[1])[0] == 404

@@ -141,7 +141,7 @@ def test_insecure_is_refused_anywhere_but_on_this_machine(options, told, run, tm
 def test_a_coordinator_is_insecure_or_not_from_its_first_start_on(run, tmp_path):
     place = Coordinator(folder=tmp_path / "c", hosts=("localhost",), listen="127.0.0.1", port=1, internal_port=2)
     place.create()
-    assert "was not made with this --insecure" in run("serve", "--folder", tmp_path / "c", "--insecure")[2]
+    assert "was made without --insecure" in run("serve", "--folder", tmp_path / "c", "--insecure")[2]
     place = replace(place, folder=tmp_path / "d", hosts=("10.1.2.3",), is_insecure=True)
     place.create()
     assert not list((tmp_path / "d").glob("*.key"))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from koncord.cli import main
-from koncord.cli.join import terms_in_words
+from koncord.cli.terms import terms_in_words
 from koncord.network import method as methods
 from koncord.network.consent import APPROVED, REFUSED, WAITING, Terms, agreed_studies, consents, decide, read_policy
 from koncord.network.overview import site_now
@@ -55,6 +55,7 @@ def test_a_study_is_made_once_and_listed_with_the_identifier_of_its_runs(place, 
     ("words", "said"),
     [
         (("create", "x", "--sites", "nobody"), "was not invited"),
+        (("create", "x", "--sites", "north"), "The study would have 1 site; --min-sites asks for 2."),
         (("create", "../x"), "The name of a study must be"),
         (("create", "x", "--aggregator", "kfed"), "--clusters"),
         (("create",), "takes create NAME, or list"),
@@ -168,7 +169,7 @@ def test_every_study_has_rules_of_its_own_and_the_rest_is_not_agreed_to(tmp_path
         read_policy(tmp_path / "policy.toml")
 
 
-def test_agreement_to_a_study_is_for_all_runs_of_it_until_one_is_refused(tmp_path):
+def test_agreement_to_a_study_is_for_all_runs_of_it_until_one_is_refused(tmp_path, capsys):
     place = make(tmp_path, asks=True)
     first, other = stated(study="stays"), stated(study="stays", purpose="something else")
     assert ask(place, run="run-1", text=first).waiting == "consent"
@@ -178,7 +179,8 @@ def test_agreement_to_a_study_is_for_all_runs_of_it_until_one_is_refused(tmp_pat
     assert [each.by for each in consents(place.folder)] == ["owner", "study"]
     assert ask(place, run="run-3", text=other).waiting == "consent", "the same name with another purpose is"
     assert ask(place, run="run-4", text=stated()).waiting == "consent"
-    decide(place.folder, "run-2", REFUSED, "no more")
+    assert main(["refuse", "run-2", "--reason", "no more", "--state", str(place.folder)]) == 0
+    assert "refused; the study stays is no longer agreed to" in capsys.readouterr().out
     assert agreed_studies(place.folder) == {}
     assert ask(place, run="run-5", text=first).waiting == "consent"
     with pytest.raises(ValueError, match="belongs to none"):

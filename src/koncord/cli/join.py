@@ -2,10 +2,9 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
-from select import select
 from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
@@ -34,13 +33,14 @@ from koncord.cli.options import (
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.serve import add_log_option, begin_log
+from koncord.cli.terms import OwnerAsked, notes_on_terms, owner_terms, terms_in_words
 from koncord.estimate.registry import ESTIMATORS
 from koncord.prepare.settings import Preparation
 from koncord.session.policy import CHANGED, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
-    from koncord.network.consent import Consent, Terms
+    from koncord.network.consent import Terms
     from koncord.network.places import Invitation
 
 NAME = "join"
@@ -218,47 +218,6 @@ def run(args: argparse.Namespace) -> None:
         join(args, invitation, table, policy, terms)
 
 
-def owner_terms(args: argparse.Namespace) -> "Terms":
-    """How the owner is asked; limits in the policy file take the place of options that were not given."""
-    from dataclasses import replace
-
-    from koncord.network.consent import Terms, read_policy
-
-    limits, terms = ({}, Terms()) if args.policy is None else read_policy(args.policy)
-    unknown = sorted(set(limits) - set(LIMITS))
-    if unknown:
-        raise ValueError(
-            f"[limits] of the policy '{args.policy}' has {', '.join(map(repr, unknown))}; known are "
-            f"{', '.join(LIMITS)}."
-        )
-    for name, value in limits.items():
-        kind = LIMITS[name]
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is list and not all_text(value)):
-            raise ValueError(f"{name!r} in [limits] of the policy '{args.policy}' cannot be {value!r}.")
-        if getattr(args, name) not in (None, value, *((SitePolicy.min_report,) if name == "min_report" else ())):
-            raise ValueError(f"{flag(name)} and {name!r} of the policy '{args.policy}' differ; give one of them.")
-        setattr(args, name, value)
-    return replace(terms, asks=terms.asks or args.ask, holds=terms.holds or args.hold_results)
-
-
-# What a policy file may limit, by the names of the options, and the type of each.
-LIMITS: dict[str, Any] = {
-    "min_report": int,
-    "methods": list,
-    "max_rounds": int,
-    "max_runs": int,
-    "epsilon": int | float,
-    "delta": int | float,
-    "bound": int | float,
-    "center": int | float,
-    "total_epsilon": int | float,
-}
-
-
-def all_text(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
-
-
 def check_methods(args: argparse.Namespace) -> None:
     """What a site takes part in is its owner's choice, how a run goes is the coordinator's."""
     given = [flag(name) for name in DRY_RUN_ONLY if getattr(args, name) is not None]
@@ -334,6 +293,8 @@ def join(
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
         say(terms_in_words(terms))
+        for note in notes_on_terms(terms, place.columns, place.methods, date.today()):
+            say(f"note: {note}")
         if policy.budget is not None:
             spent = place.spent()
             say(
@@ -347,57 +308,6 @@ def join(
             stay_joined(place.folder, invitation, patience=args.patience, each_time=OwnerAsked(place.folder).look)
         except Stopped:
             say("stopped.")
-
-
-def terms_in_words(terms: "Terms") -> str:
-    """How the owner is asked, in a line."""
-    if terms.rules is not None or terms.studies:
-        of = f" of the studies {', '.join(sorted(terms.studies))}" if terms.studies and terms.rules is None else ""
-        waits = terms.asks or (terms.rules is not None and terms.rules.otherwise == "ask")
-        asked = f"its policy agrees to runs{of}; others {'wait for koncord approve' if waits else 'are refused'}"
-    else:
-        asked = "every run waits for koncord approve" if terms.asks else "runs within these limits are not asked about"
-    return f"consent: {asked}" + ("; every reply waits for koncord release" if terms.holds else "")
-
-
-class OwnerAsked:
-    """Shows the owner, where koncord join runs, what waits for an answer, and takes one that is typed there."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.shown: set[tuple[str, tuple[int, ...]]] = set()
-
-    def look(self) -> None:
-        from koncord.cli.owner import consent_text
-        from koncord.network.consent import WAITING, consents
-        from koncord.network.processes import say
-
-        waiting = [each for each in consents(self.folder) if each.state == WAITING or each.held]
-        for each in waiting:
-            if (each.run, tuple(each.held)) not in self.shown:
-                self.shown.add((each.run, tuple(each.held)))
-                say(consent_text(each, self.folder))
-                if sys.stdin is not None and sys.stdin.isatty():
-                    say("yes or no, and Enter:")
-        if waiting and sys.stdin is not None and sys.stdin.isatty() and select([sys.stdin], [], [], 0)[0]:
-            self.answer(waiting[0], sys.stdin.readline().strip().lower())
-
-    def answer(self, consent: "Consent", word: str) -> None:
-        """Take the word of the owner on the oldest thing that waits."""
-        from koncord.network.consent import APPROVED, REFUSED, WAITING, decide, release
-        from koncord.network.processes import say
-
-        if word in ("y", "yes"):
-            if consent.state == WAITING:
-                decide(self.folder, consent.run, APPROVED)
-            else:
-                release(self.folder, consent.run)
-            say(f"run {consent.run}: yes")
-        elif word in ("n", "no"):
-            decide(self.folder, consent.run, REFUSED, "refused at the site")
-            say(f"run {consent.run}: no")
-        else:
-            say("yes or no, and Enter:")
 
 
 def with_own_key(args: argparse.Namespace, invitation: "Invitation", folder: Path) -> "Invitation":

@@ -26,8 +26,15 @@ def state_folder(args: argparse.Namespace) -> Path:
     found = [args.state] if args.state is not None else sorted(Path().glob(STATE_FOLDERS))
     sites = [folder for folder in found if (folder / "site.json").is_file()]
     if len(sites) != 1:
-        what = f"'{args.state}' is not one" if args.state is not None else f"{len(sites)} are here"
-        raise ValueError(f"--state must name the state folder of a site (koncord join); {what}.")
+        if args.state is not None:
+            raise ValueError(f"--state '{args.state}' is not the state folder of a site (koncord join makes it).")
+        if sites:
+            known = ", ".join(map(str, sites))
+            raise ValueError(f"{len(sites)} state folders of sites are here: name one by --state ({known}).")
+        raise ValueError(
+            f"No state folder of a site ({STATE_FOLDERS}) is here: run this where koncord join was started, or name "
+            "the folder by --state."
+        )
     folder: Path = sites[0].resolve()
     return folder
 

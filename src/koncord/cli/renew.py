@@ -18,8 +18,9 @@ Make a new certificate, and key, for the server. koncord serve takes it into use
 trust the authority that signs it.
 
 The authority itself is renewed in two steps. --authority makes the next one and announces it: sites that are connected,
-or connect from now on, trust both within ten minutes. --switch lets the new one sign, and names the sites that have not
-been connected for so long since: each needs an invitation anew, which koncord invite with its request writes again.
+or connect from now on, trust both within ten minutes. --switch lets the new one sign. While sites have not been
+connected for so long since, it names them and does nothing; with --anyway it does, and each of them needs an invitation
+anew, which koncord invite with its request writes again.
 """
 EPILOG = """\
 examples:
@@ -36,6 +37,9 @@ def add_parser(subparsers: Any) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--authority", action="store_true", help="announce the next certificate authority to the sites")
     group.add_argument("--switch", action="store_true", help="let the authority that was announced sign from now on")
+    parser.add_argument(
+        "--anyway", action="store_true", help="with --switch: also if sites would need their invitation anew"
+    )
     add_folder_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(run=run)
@@ -43,9 +47,12 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     require("flower", "koncord renew")
+    from koncord.errors import KoncordError
     from koncord.network.certificates import NEXT_KEY, announce_authority, switch_authority, valid_until, write_server
     from koncord.network.places import Coordinator
 
+    if args.anyway and not args.switch:
+        raise ValueError("--anyway goes with --switch.")
     place = Coordinator.load(args.folder)
     if place.is_insecure:
         raise ValueError(f"The coordinator of '{args.folder}' serves --insecure: it has no certificates.")
@@ -55,11 +62,18 @@ def run(args: argparse.Namespace) -> None:
         if is_announced:
             raise ValueError("An authority is announced already; go on with: koncord renew --switch.")
         announce_authority(place.folder)
-        done = "the next authority is announced; when all sites have been connected since: koncord renew --switch"
+        done = (
+            "the next authority is announced; ten minutes after all sites have been connected: koncord renew --switch"
+        )
     elif args.switch:
         if not is_announced:
             raise ValueError("No authority is announced; begin with: koncord renew --authority.")
         behind = not_told(place)
+        if behind and not args.anyway:
+            raise KoncordError(
+                f"Not connected for ten minutes since the authority was announced: {', '.join(behind)}. Wait for them, "
+                "or add --anyway: each needs its invitation anew then."
+            )
         switch_authority(place.folder, place.hosts)
         done = "the new authority signs from now on, and has signed a new server certificate"
     else:

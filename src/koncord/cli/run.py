@@ -1,6 +1,7 @@
 """``koncord run``: a federation over the sites that joined."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,8 @@ def run(args: argparse.Namespace) -> None:
         if args.resume or args.add_site:
             raise ValueError("--study goes with a new run: a run that was begun has its study already.")
         take_study(args)
+    if args.resume:
+        take_policy(args)
     check_sums(args)
     fill_usual(args)
     check_options(args)
@@ -306,6 +309,19 @@ def take_study(args: argparse.Namespace) -> None:
     args.sites = args.sites or list(study.sites)
 
 
+def take_policy(args: argparse.Namespace) -> None:
+    """Give quorum and timeouts the values that a run was begun with, where none are given now."""
+    from koncord.network.begun import BegunRun
+
+    for name, before in BegunRun.load(args.out).policy.items():
+        if name in POLICY and getattr(args, name) is None:
+            setattr(args, name, before)
+
+
+def policy_given(args: argparse.Namespace) -> dict[str, float]:
+    return {name: getattr(args, name) for name in POLICY}
+
+
 def estimator_arguments(args: argparse.Namespace) -> dict[str, Any]:
     """The estimator as it is stated to the sites."""
     return {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
@@ -316,7 +332,7 @@ def begun_anew(args: argparse.Namespace, place: "Coordinator") -> "BegunRun":
 
     args.by = args.by or this_user()
     method = {name: getattr(args, name) for name in METHOD}
-    return begin_run(place, args.out, method, sites=args.sites, min_sites=args.min_sites)
+    return begin_run(place, args.out, method, sites=args.sites, min_sites=args.min_sites, policy=policy_given(args))
 
 
 def resumed(args: argparse.Namespace) -> "BegunRun":
@@ -332,7 +348,7 @@ def resumed(args: argparse.Namespace) -> "BegunRun":
         )
     for name in METHOD:
         setattr(args, name, begun.method.get(name))
-    return begun.without(args.without or (), min_sites=args.min_sites)
+    return replace(begun, policy=policy_given(args)).without(args.without or (), min_sites=args.min_sites)
 
 
 def check_method(args: argparse.Namespace) -> None:

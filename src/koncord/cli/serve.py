@@ -130,10 +130,10 @@ def run(args: argparse.Namespace) -> None:
 
     begin_log(args)
     page = page_of(args)
-    place = place_of(args)
+    place = place_of(args, page)
     if place.is_insecure:
         say(INSECURE)
-    with stopped_by_signals():
+    with stopped_by_signals(), place.serving_alone():
         try:
             with serving(place, page) as programs:
                 if page is not None:
@@ -152,10 +152,11 @@ def invite_command(args: argparse.Namespace) -> str:
     return f"koncord invite NAME{own}"
 
 
-def place_of(args: argparse.Namespace) -> "Coordinator":
-    """The coordinator's folder, made at the first start."""
+def place_of(args: argparse.Namespace, page: tuple[str, int] | None) -> "Coordinator":
+    """The coordinator's folder, made at the first start, for ports that are free."""
     from koncord.network.places import Coordinator, check_host, check_port
     from koncord.network.processes import say
+    from koncord.network.serving import check_all_free
 
     if (args.folder / "settings.json").exists():
         place = Coordinator.load(args.folder)
@@ -180,6 +181,7 @@ def place_of(args: argparse.Namespace) -> "Coordinator":
     check_insecure(args, place)
     if place.port == place.internal_port and not args.insecure:
         raise ValueError("--port and --internal-port must differ.")
+    check_all_free(place, page)  # first: the folder holds to its ports for good
     place.create()
     certificates = (
         "" if args.insecure else f"a certificate authority, the server's certificate for {', '.join(hosts)}, "
@@ -224,8 +226,15 @@ def check_unchanged(args: argparse.Namespace, place: "Coordinator") -> None:
     }
     changed = [name for name, value in stored.items() if getattr(args, name) not in (None, value)]
     if changed:
-        flags = ", ".join(flag(name) for name in changed)
+        flags = ", ".join(as_given(name, stored[name]) for name in changed)
         raise ValueError(
-            f"'{args.folder}' was not made with this {flags}: its certificate and the invitations hold to that. "
-            "Name another --folder for another coordinator."
+            f"'{args.folder}' was made {flags}, and its certificate and the invitations hold to that. Leave the "
+            "option out, or name another --folder for another coordinator."
         )
+
+
+def as_given(name: str, value: object) -> str:
+    """An option as it was given at the first start."""
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {flag(name)}"
+    return f"with {flag(name)} {','.join(value) if isinstance(value, list) else value}"

@@ -9,11 +9,11 @@ from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.run import (
     METHOD,
-    POLICY,
     add_run_options,
     check_method,
     estimator_arguments,
     fill_usual,
+    policy_given,
     request_of,
 )
 from koncord.cli.serve import add_folder_option
@@ -102,6 +102,7 @@ def study_row(study: "Study") -> tuple[str, ...]:
 
 def created(args: argparse.Namespace, name: str, invited: dict[str, int | None]) -> "Study":
     """The study that the options describe; `ValueError` for what no run could do."""
+    from koncord._words import counted
     from koncord.network.begun import this_user
     from koncord.network.method import identifier, statement_text
     from koncord.network.places import now
@@ -118,11 +119,16 @@ def created(args: argparse.Namespace, name: str, invited: dict[str, int | None])
     if unknown or not sites:
         known = ", ".join(invited) or "nobody"
         raise ValueError(f"--sites names {', '.join(unknown) or 'nobody'}, who was not invited; invited: {known}.")
+    if len(sites) < args.min_sites:
+        raise ValueError(
+            f"The study would have {counted(len(sites), 'site')}; --min-sites asks for {args.min_sites}. Invite more "
+            "first, or give a smaller --min-sites."
+        )
     return Study(
         name=args.study,
         identifier=identifier(statement_text(aggregator_of(args), estimator_arguments(args), request_of(args))),
         sites=tuple(sites),
         method={each: getattr(args, each) for each in METHOD if each != "study"},
-        policy={each: getattr(args, each) for each in POLICY},
+        policy=policy_given(args),
         created=now(),
     )

@@ -37,6 +37,7 @@ class BegunRun:
     started: str  # ISO 8601, UTC
     sites: tuple[str, ...]
     method: Mapping[str, Any]  # the options that a resumed run has as it was started with
+    policy: Mapping[str, float] = field(default_factory=dict)  # quorum and timeouts, unless others are given
     left_out: Mapping[str, int] = field(default_factory=dict)  # sites left out by hand, and after which exchange
     stopped_after: int | None = None  # the exchange whose answers stopped the run
 
@@ -54,6 +55,7 @@ class BegunRun:
                 started=kept["started"],
                 sites=tuple(kept["sites"]),
                 method=dict(kept["method"]),
+                policy=dict(kept.get("policy", {})),
                 left_out=dict(kept.get("left_out", {})),
                 stopped_after=kept.get("stopped_after"),
             )
@@ -67,6 +69,7 @@ class BegunRun:
             "started": self.started,
             "sites": list(self.sites),
             "method": dict(self.method),
+            "policy": dict(self.policy),
         }
         if self.left_out:
             kept["left_out"] = dict(self.left_out)
@@ -96,9 +99,8 @@ class BegunRun:
                 left_out[site] = last
         n_left = len(self.sites) - len(left_out)
         if n_left < min_sites:
-            raise KoncordError(
-                f"Without {', '.join(left_out)} {n_left} sites are left; --min-sites asks for {min_sites}."
-            )
+            less = f" without {', '.join(left_out)}" if left_out else ""
+            raise KoncordError(f"The run has {counted(n_left, 'site')}{less}; --min-sites asks for {min_sites}.")
         after = replace(self, left_out=left_out, stopped_after=None)
         after.save()
         return after
@@ -110,19 +112,32 @@ class BegunRun:
 
 
 def begin_run(
-    place: Coordinator, out: Path, method: Mapping[str, Any], *, sites: Sequence[str] | None, min_sites: int
+    place: Coordinator,
+    out: Path,
+    method: Mapping[str, Any],
+    *,
+    sites: Sequence[str] | None,
+    min_sites: int,
+    policy: Mapping[str, float] | None = None,
 ) -> BegunRun:
     """A new folder with a run of these sites, or of all invited ones."""
     folder = check_folder("--out", out, replaces=False)
     invited = place.sites()
     asked = sorted(set(sites or invited))
     unknown = [site for site in asked if site not in invited]
-    if unknown:
+    known = ", ".join(invited) or "nobody"
+    revoked = [site for site in unknown if site in place.revoked()]
+    if revoked:
         raise ValueError(
-            f"--sites names {', '.join(unknown)}, who was not invited; invited: {', '.join(invited) or 'nobody'}."
+            f"The run asks {', '.join(revoked)}, whose key was revoked: invite it anew, with another key, or name the "
+            f"others by --sites (invited: {known})."
         )
+    if unknown:
+        raise ValueError(f"--sites names {', '.join(unknown)}, who was not invited; invited: {known}.")
     if len(asked) < min_sites:
-        raise KoncordError(f"{counted(len(asked), 'site')} invited; --min-sites asks for {min_sites}.")
+        raise KoncordError(
+            f"{counted(len(asked), 'site')} invited; --min-sites asks for {min_sites}. Invite more, or ask for fewer."
+        )
     started = datetime.now(UTC)
     begun = BegunRun(
         folder=folder,
@@ -130,6 +145,7 @@ def begin_run(
         started=started.isoformat(timespec="seconds"),
         sites=tuple(asked),
         method=method,
+        policy=policy or {},
     )
     folder.mkdir(exist_ok=True)
     begun.save()

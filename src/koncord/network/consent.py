@@ -142,6 +142,11 @@ class Terms:
             holds=content.get("holds", False),
         )
 
+    def sections(self) -> dict[str, Rules]:
+        """All rules, by the name of their section in a policy file."""
+        own = {} if self.rules is None else {"approve": self.rules}
+        return {**own, **{f"study.{name}": rules for name, rules in self.studies.items()}}
+
     def decision(self, statement: Statement, today: date) -> tuple[str, str, str]:
         """State, who decided it, and why."""
         rules = self.studies.get(statement.asked.study or "", self.rules)
@@ -184,6 +189,8 @@ def read_policy(path: Path) -> tuple[dict[str, Any], Terms]:
     for name, value in tables.items():
         if not isinstance(value, dict):
             raise ValueError(f"{name!r} of the policy '{path}' must be a table, [{name}]; got {value!r}.")
+    if any(not isinstance(value, dict) for value in tables["study"].values()):
+        raise ValueError(f"[study] of the policy '{path}' needs the name of the study: [study.NAME].")
     try:
         rules = Rules.from_record(tables["approve"]) if "approve" in content else None
     except ValueError as error:
@@ -192,12 +199,10 @@ def read_policy(path: Path) -> tuple[dict[str, Any], Terms]:
     return tables["limits"], Terms(rules=rules, studies=studies, asks=flags["ask"], holds=flags["hold_results"])
 
 
-def study_rules(path: Path, name: str, content: Any) -> Rules:
+def study_rules(path: Path, name: str, content: Mapping[str, Any]) -> Rules:
     """The rules of a policy for one study; `ValueError` names what is wrong with them."""
     try:
         check_study_name(name)
-        if not isinstance(content, dict):
-            raise ValueError(f"it must be a table; got {content!r}.")
         return Rules.from_record(content)
     except ValueError as error:
         raise ValueError(f"[study.{name}] of the policy '{path}': {error}") from error

@@ -13,7 +13,7 @@ from koncord._files import disk_problem
 from koncord._words import counted
 from koncord.aggregate.base import Aggregator
 from koncord.aggregate.private import check_private_form
-from koncord.errors import ColumnsDiffer, KoncordError
+from koncord.errors import ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.estimate.named import estimator_named
 from koncord.network.begun import AT_THE_SITES, RECEIPTS, BegunRun, new_name, sole_run
 from koncord.network.certificates import is_signed
@@ -138,7 +138,7 @@ def drive(
     model, record = result.model, result.record
     write_run(begun.folder, model, record, page(model, record), reports=result.reports)
     begun.finish()
-    link.note(state=FINISHED, awaited=(), owners={}, clusters=model.n_clusters)
+    write_state(place.folder, link.state.over(FINISHED, clusters=model.n_clusters))
     return FinishedRun(result=result, run=begun.run, identifier=state.identifier, n_exchanges=link.n_exchanges)
 
 
@@ -214,6 +214,14 @@ def resumable(place: Coordinator, begun: BegunRun, again: str) -> Iterator[None]
         raise KeyboardInterrupt from None
     except ColumnsDiffer:  # would differ again
         raise
+    except StoppedOnAnswers as error:
+        raise KoncordError(
+            f"{error} It would stop at the same answers again: begin anew with other options and another --out, or "
+            f"leave a site out: {again} --without NAME"
+        ) from error
+    except TooFewSites as error:
+        fewer = f"; without them: {again} --min-sites {error.answered}" if error.is_quorum and error.answered else ""
+        raise KoncordError(f"{error} When they answer, go on with: {again}{fewer}") from error
     except KoncordError as error:
         raise KoncordError(f"{error} Go on with: {again}") from error
     except (ValueError, TypeError, ArithmeticError) as error:  # the call itself was checked before
@@ -230,7 +238,7 @@ def noting_problem(place: Coordinator, run: str) -> Iterator[None]:
         path = run_file(place.folder, run)
         if path.exists():
             problem = "stopped by hand" if isinstance(error, Stopped) else str(error) or type(error).__name__
-            write_state(place.folder, replace(read_state(path), state=STOPPED, awaited=(), owners={}, problem=problem))
+            write_state(place.folder, read_state(path).over(STOPPED, problem=problem))
         raise
 
 
@@ -242,6 +250,8 @@ def noting_cause(begun: BegunRun, link: FlowerLink) -> Iterator[None]:
     except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
         if link.n_exchanges and link.n_exchanges == begun.journal.n_kept:
             replace(begun, stopped_after=link.n_exchanges).save()
+            if not isinstance(error, KoncordError):
+                raise StoppedOnAnswers(str(error)) from error
             raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
         raise
 
@@ -279,7 +289,7 @@ def wait_for_sites(roll: Roll, nodes: Mapping[str, int | None], policy: ServerPo
         if away != shown:
             say(
                 f"connected: {names_or_nobody([site for site in nodes if site not in away])}; "
-                f"away: {names_or_nobody(away)}"
+                f"away: {names_or_nobody(away)}" + (f", waited for at most {policy.wait:g} s" if away else "")
             )
             shown = away
         if not away:

@@ -23,13 +23,16 @@ from koncord.network.flower.frames import as_frame, from_frame
 from koncord.network.places import Invitation
 from koncord.network.processes import die_with_parent, say
 from koncord.network.serving import learned_authority, problem_of
-from koncord.network.sitefolder import SiteFolder, answer_record, trust
+from koncord.network.sitefolder import LABELS, RUN_NAME, SiteFolder, answer_record, trust
 from koncord.privacy.budget import rho_of
 
 PAUSES = (2.0, 5.0, 10.0, 15.0)  # seconds between tries; the last one from then on
 # How often a site looks for messages: seconds, while the last one is not older than this. Every look costs Flower some
 # hundredths of a second of computing.
 TASK_LOOKS = ((20.0, 0.2), (300.0, 1.0), (float("inf"), 3.0))
+# Many sites that look this often would fill the coordinator, whose Flower answers one after the other, with looks, and
+# answers would wait behind them: where a look takes long, a site looks more rarely.
+PAUSE_BY_LOOK, LONGEST_PAUSE = 4.0, TASK_LOOKS[-1][1]
 NOTICE_EVERY = 0.5
 LEARN_EVERY = 600.0
 ANSWERS_LOG = "answers.log"
@@ -88,6 +91,7 @@ class Joined:
         self.folder, self.invitation, self.each_time = folder, invitation, each_time
         self.credentials = None if invitation.is_insecure else folder
         self._noticed = self._learned = 0.0
+        self._told: set[str] = set()
 
     def check(self) -> None:
         """Say what keeps the site out, as far as the server shows it, and learn of a new authority."""
@@ -112,9 +116,11 @@ class Joined:
         last = time.monotonic() - TASK_LOOKS[0][0]  # one that has just joined is not in a hurry, but near it
         while True:
             self.notice(fleet)
+            began = time.monotonic()
             question = fleet.receive()
             if question is None:
-                self.sleep(fleet, pause_after(time.monotonic() - last))
+                now = time.monotonic()
+                self.sleep(fleet, pause_after(now - last, look=now - began))
             else:
                 fleet.reply(question, self.record_for(fleet, question))
                 last = time.monotonic()
@@ -126,7 +132,15 @@ class Joined:
             return name_record(self.invitation.site)
         if question.kind != EXCHANGE:
             return None
-        return answered_by_copy(self.folder, question.record, lambda: self.notice(fleet))
+        record = answered_by_copy(self.folder, question.record, lambda: self.notice(fleet))
+        self.tell(outcome(self.folder, str(question.record.get("run")), record))
+        return record
+
+    def tell(self, text: str) -> None:
+        """Say something of a run, once."""
+        if text and text not in self._told:
+            self._told.add(text)
+            say(text)
 
     def notice(self, fleet: Fleet | None = None) -> None:
         """Stay known to the coordinator, and show the owner what is to be seen."""
@@ -149,9 +163,22 @@ class Joined:
             self.notice()
 
 
-def pause_after(silence: float) -> float:
-    """Seconds to the next look when the last message came so long ago."""
-    return next(pause for until, pause in TASK_LOOKS if silence < until)
+def pause_after(silence: float, look: float = 0.0) -> float:
+    """Seconds to the next look when the last message came so long ago, and the last look took so long."""
+    usual = next(pause for until, pause in TASK_LOOKS if silence < until)
+    return max(usual, min(PAUSE_BY_LOOK * look, LONGEST_PAUSE))
+
+
+def outcome(folder: Path, run: str, record: Mapping[str, Any]) -> str:
+    """What became of a question of a run, for who looks after the site; empty while the owner is waited for."""
+    if not RUN_NAME.fullmatch(run) or "waiting" in record:
+        return ""
+    if "refused" in record:
+        return f"run {run}: takes no part: {record['refused']}"
+    if "error" in record:
+        return f"run {run}: this site {record['error']} Why is in {folder / ANSWERS_LOG}"
+    labels = folder / "runs" / run / LABELS
+    return f"run {run}: over; the cluster of every row is in {labels}" if labels.exists() else f"run {run}: takes part"
 
 
 # --- one answer ---

@@ -8,7 +8,6 @@ The page needs no script: the browser loads it again every few seconds.
 import hmac
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from html import escape
 from http import HTTPStatus
 from pathlib import Path
@@ -22,13 +21,14 @@ from koncord._files import write_atomic
 from koncord._words import counted
 from koncord.network.begun import RECEIPTS
 from koncord.network.overview import NOT_KNOWN, SiteNow, sites_of
-from koncord.network.places import Coordinator
+from koncord.network.places import Coordinator, now
 from koncord.network.runstate import FINISHED, RUNNING, WAITING, RunState, read_states
 from koncord.network.serving import is_running
 from koncord.network.studies import Study, read_studies
 from koncord.runs.folder import PAGE as REPORT
 
 TOKEN, COOKIE = "page.token", "koncord"
+NO_TOKEN = "The token is missing or wrong: open the address that koncord serve printed.\n"
 REFRESH = 5  # seconds
 OPEN = ("/health",)
 # Nothing from elsewhere, and no script at all; the report of a run brings its own.
@@ -68,7 +68,7 @@ def make_app(place: Coordinator, token: str) -> FastAPI:
                 return entered
             bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
             if not (is_token(request.cookies.get(COOKIE, ""), token) or is_token(bearer, token)):
-                return PlainTextResponse("The token is missing or wrong.\n", HTTPStatus.UNAUTHORIZED, HEADERS)
+                return PlainTextResponse(NO_TOKEN, HTTPStatus.UNAUTHORIZED, HEADERS)
         response = await call(request)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
@@ -148,7 +148,7 @@ def overview_page(
     going = [state for state in runs if state.state in (RUNNING, WAITING)]
     over = [state for state in runs if state.state not in (RUNNING, WAITING)]
     n_connected = sum(site.state == "connected" for site in sites)
-    at = shown_time(datetime.now(UTC).isoformat())
+    at = shown_time(now())
     parts = [
         f"<h1>koncord: {escape(place.address)}</h1>",
         f'<p class="dim">{n_connected} of {len(sites)} sites connected; {at}</p>',
@@ -171,7 +171,7 @@ def cards(bodies: Iterable[str]) -> str:
 def site_card(site: SiteNow, runs: Sequence[RunState] = ()) -> str:
     lines = [
         f'<b>{escape(site.name)}</b> <span class="{escape(site.state.split()[0])}">{escape(site.state)}</span>',
-        f'<span class="dim">last seen {shown_time(site.last_seen)}</span>',
+        f'<span class="dim">last seen {escape(shown_time(site.last_seen))}</span>',
         f'<span class="dim">{escape(version_words(site.version))}</span>',
         f'<span class="dim">key made {escape(site.key_made or "nowhere")}</span>',
         f'<span class="dim">{escape(site.fingerprint)}</span>',
@@ -204,16 +204,34 @@ def study_card(study: Study, runs: Sequence[RunState]) -> str:
 
 def going_card(state: RunState) -> str:
     waits = [f"waiting for {site}: {what}" for site, what in state.owners.items()]
+    awaited = [site for site in state.awaited if site not in state.owners]
     lines = [
-        f'<b><a href="/runs/{escape(state.run)}">{escape(state.run)}</a></b> '
-        f'<span class="{escape(state.state)}">{escape(state.state)}</span>',
+        run_heading(state),
         f"exchange {len(state.exchanges) + 1}: {escape(' + '.join(state.asked) or 'begins')}",
-        f"awaited: {escape(', '.join(state.awaited) or 'nobody')}",
+        *([f"answered: {escape(', '.join(state.answered) or 'nobody yet')}"] if state.asked else []),
+        *([f"awaited: {escape(', '.join(awaited))}"] if awaited else []),
         *map(escape, waits),
         *([f"budget: {escape(budget_words(state))}"] if state.budgets else []),
-        f'<span class="dim">{escape(state.aggregator)}, asked by {escape(state.asked_by)}</span>',
+        f'<span class="dim">{escape(asked_words(state))}</span>',
+        f'<span class="dim">so far: {traffic_words(state)}</span>',
     ]
     return "<br>".join(lines)
+
+
+def run_heading(state: RunState) -> str:
+    return (
+        f'<b><a href="/runs/{escape(state.run)}">{escape(state.run)}</a></b> '
+        f'<span class="{escape(state.state)}">{escape(state.state)}</span>'
+    )
+
+
+def asked_words(state: RunState) -> str:
+    of_study = f"study {state.study}: " if state.study else ""
+    return f"{of_study}{state.aggregator}, asked by {state.asked_by}, {shown_time(state.started)}"
+
+
+def traffic_words(state: RunState) -> str:
+    return f"{counted(len(state.exchanges), 'exchange')}, {state.seconds:.0f} s, {state.n_bytes:,} bytes"
 
 
 def budget_words(state: RunState) -> str:
@@ -228,13 +246,10 @@ def over_card(state: RunState) -> str:
     missing = ", ".join(dict.fromkeys(str(each["site"]) for each in state.missing))
     link = f' <a href="/runs/{escape(state.run)}/report">report</a>' if state.state == FINISHED else ""
     lines = [
-        f'<b><a href="/runs/{escape(state.run)}">{escape(state.run)}</a></b> '
-        f'<span class="{escape(state.state)}">{escape(state.state)}</span>{link}',
-        f"{escape(state.aggregator)}: "
-        + ("no result" if state.clusters is None else counted(state.clusters, "cluster")),
-        f'<span class="dim">{counted(len(state.exchanges), "exchange")}, {state.seconds:.0f} s, {state.n_bytes:,} bytes'
-        + (f"; missing: {escape(missing)}" if missing else "")
-        + "</span>",
+        f"{run_heading(state)}{link}",
+        "no result" if state.clusters is None else counted(state.clusters, "cluster"),
+        f'<span class="dim">{escape(asked_words(state))}</span>',
+        f'<span class="dim">{traffic_words(state)}' + (f"; missing: {escape(missing)}" if missing else "") + "</span>",
     ]
     return "<br>".join([*lines, *([escape(state.problem)] if state.problem and state.state == "stopped" else [])])
 
@@ -243,8 +258,8 @@ def run_page(state: RunState) -> str:
     """One run, exchange by exchange."""
     rows = "".join(
         f"<tr><td>{each['exchange']}</td><td>{escape(' + '.join(each['asked']))}</td>"
-        f"<td>{escape(', '.join(each['answered']))}</td><td>{escape(absent(state, each['exchange']))}</td>"
-        f"<td>{each['seconds']:.1f}</td><td>{each['bytes']:,}</td></tr>"
+        f"<td>{each['seconds']:.1f}</td><td>{each['bytes']:,}</td>"
+        f"<td>{escape(', '.join(each['answered']))}</td><td>{escape(absent(state, each['exchange']))}</td></tr>"
         for each in state.exchanges
     )
     facts = {
@@ -254,25 +269,27 @@ def run_page(state: RunState) -> str:
         "purpose": state.purpose,
         "method": state.aggregator,
         "sites": ", ".join(state.sites),
-        "started": state.started,
+        "started": shown_time(state.started),
         "result": state.out,
         "clusters": "" if state.clusters is None else str(state.clusters),
         "budget spent": budget_words(state),
-        "awaited": ", ".join(state.awaited),
+        "answered now": ", ".join(state.answered),
+        "awaited now": ", ".join(state.awaited),
         **{f"waiting for {site}": what for site, what in state.owners.items()},
         "why it stopped": state.problem if state.state == "stopped" else "",
     }
     shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
-    head = "<tr><th>exchange<th>asked<th>answered<th>missing<th>seconds<th>bytes</tr>"
+    head = "<tr><th>exchange<th>asked<th>seconds<th>bytes<th>answered<th>missing</tr>"
     links = {"report": "the report"} if state.state == FINISHED else {}
     if state.exchanges:
         links["receipts"] = "the ledger: what the sites signed of each exchange"
     report = "".join(f'<p><a href="/runs/{escape(state.run)}/{path}">{text}</a></p>' for path, text in links.items())
+    exchanges = f'<div class="scroll"><table>{head}{rows}</table></div>' if rows else '<p class="dim">none is over</p>'
     return html_document(
         f"run {state.run}",
-        f'<p><a href="/">all</a></p><h1>{escape(state.run)} <span class="{escape(state.state)}">{escape(state.state)}'
-        f'</span></h1>{report}<div class="scroll"><table>{shown}</table></div><h2>Exchanges</h2>'
-        f'<div class="scroll"><table>{head}{rows}</table></div>',
+        f'<p><a href="/">all sites and runs</a></p>'
+        f'<h1>{escape(state.run)} <span class="{escape(state.state)}">{escape(state.state)}</span></h1>'
+        f'{report}<div class="scroll"><table>{shown}</table></div><h2>Exchanges</h2>{exchanges}',
     )
 
 
@@ -281,7 +298,8 @@ def absent(state: RunState, exchange: int) -> str:
 
 
 def shown_time(text: str) -> str:
-    return escape(text.replace("T", " ").partition(".")[0].replace("+00:00", " UTC"))
+    """A time as a person reads it, in the place of ISO 8601."""
+    return text.replace("T", " ").replace("+00:00", " UTC")
 
 
 # --- for Prometheus ---

@@ -129,6 +129,10 @@ class Coordinator:
         """Names of the sites whose key was revoked."""
         return {site.name for site in self.registered() if site.revoked is not None}
 
+    def serving_alone(self) -> AbstractContextManager[None]:
+        """Within the block no other koncord serve uses the folder; `KoncordError` if one does."""
+        return locked(self.folder / "serving", busy=f"koncord serve runs already in '{self.folder}'.")
+
     def create(self) -> None:
         """Make the folder with its certificates; the settings come last, so that half a folder is none."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -148,6 +152,11 @@ class Coordinator:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
+        if not (folder / "settings.json").exists():
+            raise KoncordError(
+                f"'{folder}' is not the folder of a coordinator: run this where koncord serve was started, or name its "
+                "folder by --folder."
+            )
         settings = read_json(folder / "settings.json", COORDINATOR_FORMAT, "the folder of a koncord coordinator")
         return cls(
             folder=folder.resolve(),

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ STOP_WITHIN = 10.0  # seconds a program gets to end by itself
 POLL = 0.05
 PR_SET_PDEATHSIG = 1
 MARK = "KONCORD_PROGRAM"
+COLORS = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal
 
 
 class Program:
@@ -69,7 +71,13 @@ class Program:
     def last_lines(self, n: int = 5) -> str:
         """The end of its output, for a person who must know why it ended."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-        return " | ".join(line.strip() for line in text.splitlines()[-n:] if line.strip())
+        return " | ".join(line.strip() for line in COLORS.sub("", text).splitlines()[-n:] if line.strip())
+
+    def end_in_words(self) -> str:
+        """How it ended, and the end of its output."""
+        code = self.process.poll()
+        how = f"was killed (signal {-code})" if code is not None and code < 0 else "has ended"
+        return f"{self.name} {how}: {self.last_lines()} (see {self.log})"
 
 
 def die_with_parent() -> None:

@@ -35,7 +35,8 @@ class RunState:
     state: str = RUNNING
     updated: str = ""
     asked: tuple[str, ...] = ()  # messages of the exchange that goes on
-    awaited: tuple[str, ...] = ()  # sites that have not answered it
+    answered: tuple[str, ...] = ()  # sites that have answered it
+    awaited: tuple[str, ...] = ()  # sites that have not
     owners: Mapping[str, str] = field(default_factory=dict)  # sites whose owner is waited for, and what for
     exchanges: tuple[Mapping[str, Any], ...] = ()
     missing: tuple[Mapping[str, Any], ...] = ()
@@ -54,8 +55,12 @@ class RunState:
         """The same, or stopped if nobody drives it any more."""
         if self.state in (RUNNING, WAITING) and not self.is_alive:
             gone = self.problem or "koncord run has ended without a word; go on with --resume"
-            return replace(self, state=STOPPED, awaited=(), owners={}, problem=gone)
+            return self.over(STOPPED, problem=gone)
         return self
+
+    def over(self, state: str, **changes: Any) -> "RunState":
+        """The same when nothing of it goes on any more."""
+        return replace(self, state=state, asked=(), answered=(), awaited=(), owners={}, **changes)
 
     @property
     def n_bytes(self) -> int:
@@ -81,8 +86,8 @@ def read_state(path: Path) -> RunState:
     content = read_json(path, RUN_STATE_FORMAT, "the state of a run")
     try:
         made = {name: value for name, value in content.items() if name not in ("format", "version")}
-        lists = ("sites", "asked", "awaited", "exchanges", "missing")
-        return RunState(**{**made, **{name: tuple(made[name]) for name in lists}})
+        lists = ("sites", "asked", "answered", "awaited", "exchanges", "missing")
+        return RunState(**{**made, **{name: tuple(made[name]) for name in lists if name in made}})
     except (KeyError, TypeError) as error:
         raise KoncordError(f"'{path}' is not the state of a run.") from error
 

@@ -54,7 +54,7 @@ class Serving:
                 if not program.has_ended:
                     continue
                 if program.name != PAGE_PROGRAM:
-                    raise KoncordError(f"{program.name} has ended: {program.last_lines()} (see {program.log}).")
+                    raise KoncordError(f"{program.end_in_words()}.")
                 say(f"the page has ended (see {program.log}); runs go on without it")
                 time.sleep(PAGE_AGAIN)
                 self.programs[at] = program.again()
@@ -78,11 +78,8 @@ def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator
     """
     place.check_certificates()
     proxy = None if place.is_insecure else nginx_command(place)
-    own = "127.0.0.1" if place.listen == "*" else place.listen
-    check_free(place.internal_port, place.flower_host)
-    check_free(place.port, own)
-    if page is not None:
-        check_free(page[1], page[0])
+    own = own_address(place)
+    check_all_free(place, page)
     if not place.is_insecure:
         place.internal.mkdir(mode=0o700, exist_ok=True)
         write_authority(place.internal, [])
@@ -125,9 +122,25 @@ def nginx_command(place: Coordinator) -> list[str]:
     return [program, "-p", str(config.parent), "-c", str(config), "-e", str(place.logs / "nginx.log")]
 
 
+def own_address(place: Coordinator) -> str:
+    """The address of this machine that sites' calls come in at, seen from itself."""
+    return "127.0.0.1" if place.listen == "*" else place.listen
+
+
+def check_all_free(place: Coordinator, page: tuple[str, int] | None) -> None:
+    """`KoncordError` if another program has a port that the coordinator needs."""
+    check_free(place.internal_port, place.flower_host)
+    check_free(place.port, own_address(place))
+    if page is not None:
+        check_free(page[1], page[0])
+
+
 def check_free(port: int, host: str) -> None:
     if answers(port, host):
-        raise KoncordError(f"Port {port} of this machine is in use; is another koncord serve running?")
+        raise KoncordError(
+            f"Port {port} of this machine is in use: end the program that has it (another koncord serve?), or choose "
+            "another port."
+        )
 
 
 def wait_for(program: Program, port: int, authority: Path | None, host: str) -> None:

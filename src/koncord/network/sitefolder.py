@@ -27,11 +27,11 @@ from koncord._files import atomic_file, locked, write_atomic
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.private import check_private_form
-from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.data.files import Table
 from koncord.errors import ConsentRefused, DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.consent import REFUSED, WAITING, Terms, consent_to, hold
+from koncord.network.limits import check_no_weaker
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
 from koncord.network.peers import parties_of, session_name, write_peers
 from koncord.network.places import Invitation
@@ -54,6 +54,7 @@ RUNS = "runs.txt"
 OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
 LEARNED = "learned.json"  # certificate authorities that were announced after the invitation
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
+LABELS = "labels.csv"  # of a run: the cluster of every row
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 CONSENT, RELEASE = "consent", "release"  # what a site waits for its owner to give
 
@@ -305,69 +306,6 @@ def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, t
     return whole.hexdigest()
 
 
-def check_no_weaker(before: SiteFolder, after: SiteFolder) -> None:
-    """`NotAllowed`, with what would become weaker, unless every limit is at least as strong as it was."""
-    weaker = list(weakened(before, after))
-    if weaker:
-        raise NotAllowed(
-            f"The state folder '{before.folder}' was joined with stronger limits: {'; '.join(weaker)}. "
-            "If its owner wants that, add --weaken."
-        )
-
-
-def weakened(before: SiteFolder, after: SiteFolder) -> Iterator[str]:
-    """What the owner promised before and would not promise any more, in words."""
-    old, new = before.policy, after.policy
-    if new.min_report < old.min_report:
-        yield f"the floor would fall from {old.min_report} rows to {new.min_report}"
-    if old.budget is not None and new.budget is None:
-        yield f"the privacy budget (epsilon {old.budget.epsilon:g}, delta {old.budget.delta:g}) would be gone"
-    elif old.budget is not None and new.budget is not None:
-        for name in ("epsilon", "delta"):
-            was, would_be = getattr(old.budget, name), getattr(new.budget, name)
-            if would_be > was:
-                yield f"{name} would rise from {was:g} to {would_be:g}"
-    if old.max_runs is not None and new.max_runs is None:
-        yield f"runs would no longer be limited to {old.max_runs}"
-    elif old.max_runs is not None and new.max_runs is not None and new.max_runs > old.max_runs:
-        yield f"runs would be limited to {new.max_runs} instead of {old.max_runs}"
-    if old.total_epsilon is not None and (new.total_epsilon is None or new.total_epsilon > old.total_epsilon):
-        yield f"all runs would no longer be limited to epsilon {old.total_epsilon:g} together"
-    if new.allows_sums and old.budget is not None and not old.allows_sums:
-        yield "its noise would be divided over the sites of a run with secure sums (--secure-sums)"
-    yield from weakened_terms(before.terms, after.terms)
-    if new.allows_disclosure and not old.allows_disclosure:
-        yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"
-    more = newly(before, after, with_rows=False)
-    if more:
-        yield f"{', '.join(more)} would be allowed"
-    for name in sorted(set(before.methods) & set(after.methods)):
-        if name not in AGGREGATORS:  # an estimator, or of a package that is no longer installed
-            continue
-        kind = aggregator_named(name)
-        was, would_be = old.most_rounds(kind), new.most_rounds(kind)
-        can_have_more = {"n_rounds", "max_rounds"} & set(kind().get_params())  # others have one round
-        if would_be > was and can_have_more:
-            yield f"{name} would have {would_be} rounds instead of {was}"
-
-
-def weakened_terms(old: Terms, new: Terms) -> Iterator[str]:
-    """What the owner would no longer be asked."""
-    if old.asks and not new.asks:
-        yield "its owner would no longer be asked (--ask)"
-    if old.holds and not new.holds:
-        yield "replies would no longer wait to be released (--hold-results)"
-    was, would_be = (old.rules, dict(old.studies)), (new.rules, dict(new.studies))
-    if was != (None, {}) and would_be != was and not new.asks:
-        yield "the rules of its policy would be others (--policy)"
-
-
-def newly(before: SiteFolder, after: SiteFolder, *, with_rows: bool) -> list[str]:
-    """Methods that would be allowed and were not, of those that send rows or of the others."""
-    new = sorted(set(after.methods) - set(before.methods))
-    return [name for name in new if (name in AGGREGATORS and sends_rows(aggregator_named(name))) == with_rows]
-
-
 def answer_record(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> dict[str, Any]:
     """What leaves a site for one exchange, by the names it has on the wire (`koncord.protocol.received`).
 
@@ -429,7 +367,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
             identity = {"table": table, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
-        if site.guard.is_over and not (own / "labels.csv").exists():
+        if site.guard.is_over and not (own / LABELS).exists():
             write_labels(own, site, messages[-1])
     kinds = (*aggregator.replies.values(), *reply_kinds(parties))
     if place.terms.holds and hold(folder, run, exchange, [readable(reply, kinds) for reply in answered.replies]):
@@ -634,7 +572,7 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
     held = np.bincount(found.labels, minlength=k)
     # The weights are those of this site's rows: it knows no others.
     replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")
-    write_atomic(folder / "labels.csv", as_csv(found).encode(), private=True)
+    write_atomic(folder / LABELS, as_csv(found).encode(), private=True)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The link of a run that is watched: a line for every exchange, and its state in the coordinator's folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any
@@ -37,7 +37,7 @@ class Watched(FlowerLink):
         n_before, sent_before = len(self.absences), len(self.departures)
         kinds = tuple(dict.fromkeys(type(message).__name__ for each in asked for message in each.down.values()))
         awaited = tuple(sorted({site for each in asked for site in each.down} - set(self.set_aside)))
-        self.note(state=RUNNING, asked=kinds, awaited=awaited, owners={})
+        self.note(state=RUNNING, asked=kinds, answered=(), awaited=awaited, owners={})
         received = super().exchange_all(asked)
         answered, seconds = sorted(set().union(*received)), perf_counter() - began
         absences = self.absences[n_before:]
@@ -51,6 +51,7 @@ class Watched(FlowerLink):
         self.note(
             state=RUNNING,
             asked=(),
+            answered=(),
             awaited=(),
             owners={},
             exchanges=(*self.state.exchanges, exchange),
@@ -68,6 +69,11 @@ class Watched(FlowerLink):
                 say(f"waiting for {site}: {what}")
             self.note(state=WAITING, awaited=tuple(sites), owners=dict(sites))
             self._waited_for = dict(sites)
+
+    def note_progress(self, answered: Collection[str], awaited: Collection[str]) -> None:
+        now = {"answered": tuple(sorted({*self.state.answered, *answered})), "awaited": tuple(sorted(awaited))}
+        if now != {name: getattr(self.state, name) for name in now}:
+            self.note(**now)
 
     def note_answers(self, versions: Mapping[str, str]) -> None:
         self.place.note_seen(versions)

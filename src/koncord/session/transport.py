@@ -113,7 +113,7 @@ class PackedLink(ABC):
         if known is None:
             n_present = len(taken) + len(self.answering - wanted.keys())  # some are not asked in every exchange
             if n_present < self.min_sites:
-                raise TooFewSites(self.n_exchanges, n_present, self.min_sites, reasons)
+                raise TooFewSites(self.n_exchanges, n_present, self.min_sites, reasons, is_quorum=True)
             for at, each in enumerate(asked):
                 n_answered = sum(at in parts_of[client] for client in taken)
                 if n_answered < each.needed:

@@ -86,6 +86,8 @@ class Asked:
     returns_within: float  # seconds that a site which lost its connection is waited for
     needed: int = 0  # sites
     revoked: Callable[[], Collection[str]] = tuple  # sites that cannot come back, by now
+    # Called now and then with the sites that have answered and those that have not.
+    progress: Callable[[Collection[str], Collection[str]], None] = lambda answered, awaited: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,7 @@ class Exchange:
         expected = {*self.last, *self.roll.answered}
         while time.monotonic() < end:
             self.take_answers()
+            self.asked.progress(self.came.received.keys(), {*self.waiting.values(), *self.away, *self.came.waiting})
             if not self.waiting and not self.is_waited_for(expected):
                 break
             time.sleep(min(max((time.monotonic() - began) / LOOKS_IN_ALL, LOOKS[0]), LOOKS[1]))

@@ -54,7 +54,8 @@ OBJECT_WITHIN, OBJECT_POLL = 60.0, 0.1
 WORDS = {
     httpx.codes.UNAUTHORIZED: "it does not know this site's key",
     httpx.codes.FORBIDDEN: "it does not know this site's key",
-    httpx.codes.PRECONDITION_FAILED: "it does not know this site's key, revoked it, or holds the site for connected",
+    httpx.codes.PRECONDITION_FAILED: "it does not know this site's key, revoked it, or another koncord join is "
+    "connected with it; the coordinator sees which: koncord sites",
 }
 
 

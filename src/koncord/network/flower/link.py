@@ -108,6 +108,9 @@ class FlowerLink(PackedLink):
     def note_waiting(self, sites: Mapping[str, str]) -> None:
         """Called while the owners of some sites are waited for, with what for."""
 
+    def note_progress(self, answered: Collection[str], awaited: Collection[str]) -> None:
+        """Called when sites have answered the exchange that goes on, with all that have and all that have not."""
+
     def note_answers(self, versions: Mapping[str, str]) -> None:
         """Called when some sites have answered, with the version of koncord each says it has."""
 
@@ -122,6 +125,7 @@ class FlowerLink(PackedLink):
             returns_within=self.policy.round_timeout,
             needed=needed,
             revoked=self.revoked,
+            progress=self.note_progress,
         )
         return Exchange(self.roll, asked).carry_out()
 
