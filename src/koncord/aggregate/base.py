@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
+from koncord._parameters import Parameterized
 from koncord._validation import owner_name
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
@@ -154,7 +154,7 @@ def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]
     return {client: own[~excluded[client]] if client in excluded else own for client, own in groups.items()}
 
 
-class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
+class Aggregator(Parameterized, ABC):
     """Base of the aggregators: parameters stored as given, checked when the server starts.
 
     A class declares its `name` and its `client_steps`. What a client replies, and what that discloses, is read from
@@ -279,7 +279,7 @@ def sends_rows(aggregator: "Aggregator | type[Aggregator]") -> bool:
 
 def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
     """The aggregator itself, or one of its class with default parameters."""
-    return cast(Aggregator, aggregator() if isinstance(aggregator, type) else aggregator)
+    return aggregator() if isinstance(aggregator, type) else aggregator
 
 
 def check_is_aggregator(given: Any, *, owner: object) -> None:

@@ -161,7 +161,9 @@ def run(args: argparse.Namespace) -> None:
         notes = notes_on(tables)
         with part(0.05, 0.95, "fitting"):
             aggregator = aggregator_of(args)
-            estimator = estimator_of(args, random_state=None)  # every site draws from a stream of its own
+            counts_first = aggregator.needs_local_counts or asks_local_counts(args) or policy.budget is not None
+            # Every site draws from a stream of its own.
+            estimator = estimator_of(args, random_state=None, is_needed=counts_first)
             taking_part = complete_rows(tables) if args.missing == "drop" and tables else tables
             rows = {table.name: (table.X, table.columns) for table in taking_part}
             stated: dict[str, Any] = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koncord._deferred import import_sklearn
+from koncord._deferred import import_scipy, import_sklearn
 from koncord._registry import Registry
 from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.parameters import parameters_of, value_for
@@ -459,17 +459,23 @@ def check_estimator_options(args: argparse.Namespace) -> None:
         raise ValueError("--merge-factor and --merge-grid exclude each other; give one of them.")
 
 
-def estimator_of(args: argparse.Namespace, *, random_state: int | None) -> Any:
-    """The estimator the options describe, ready to fit."""
-    from koncord.estimate.named import estimator_named
+def estimator_of(args: argparse.Namespace, *, random_state: int | None, is_needed: bool = True) -> Any:
+    """The estimator the options describe, ready to fit; one that may not be needed is left for later.
+
+    With options of its own it is made all the same, for it checks them.
+    """
+    from koncord.estimate.named import LateEstimator, estimator_named
 
     given = {name: getattr(args, name) for name in GIVEN}
+    if not is_needed and set(given.values()) == {None}:
+        return LateEstimator(args.estimator)
+    import_sklearn()
     return estimator_named(args.estimator, random_state=random_state, **given)
 
 
 def check_aggregator_options(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is read."""
-    import_sklearn()
+    import_scipy() if args.aggregator == "consensus" else import_sklearn()
     if args.upsilon is not None and args.aggregator != "fedgem":
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):

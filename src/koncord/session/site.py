@@ -16,7 +16,7 @@ from koncord._validation import LARGEST_VALUE
 from koncord.aggregate.base import Aggregator, Grouped, Local, as_instance, sends_rows
 from koncord.aggregate.private import PrivateClient, check_private_form, private_client
 from koncord.errors import DisclosureRefused, MessageError
-from koncord.estimate.base import adapted
+from koncord.estimate.named import made
 from koncord.kernels.assign import sums_by_label
 from koncord.prepare.columns import level_counts
 from koncord.prepare.plan import OTHER
@@ -362,8 +362,10 @@ class Site:
         self.measured = measured
 
     def _estimated(self, X: FloatArray, seed: int) -> LocalEstimate:
+        from koncord.estimate.base import adapted  # with scikit-learn, which most runs do without
+
         rng = np.random.default_rng(client_stream(seed, self.name, 0))
-        return adapted(self.estimator).estimate(X, draw_seed(rng))
+        return adapted(made(self.estimator)).estimate(X, draw_seed(rng))
 
     def _told(self, message: setup.Prepare) -> setup.Prepared:
         """What the server hears of phase 1, if it asks: nothing, of a table below the floor."""
