@@ -161,7 +161,7 @@ def predict_row(n_rows: int) -> dict:
 
         def labels() -> None:
             with (Path(folder) / "labels.csv").open("wb") as out:
-                write_labels(out, model, model.batches(table_named(table, model)))
+                write_labels(out, model, table_named(table, model))
 
         calls: dict[str, Call] = {"read": lambda: sum(len(batch) for batch in table.batches()), "koncord": labels}
         seconds = least(calls, 0)

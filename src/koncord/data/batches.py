@@ -33,8 +33,10 @@ from koncord.data.files import (
     table_of_content,
 )
 from koncord.errors import TableArgumentError, TableError
+from koncord.kernels.built import compiled_module
 from koncord.types import BoolArray, FloatArray, IntArray
 
+_labeling = compiled_module("_labeling")
 # Values of a batch: 8 MB of floats, which stay near the processor from one step to the next.
 STREAMED_VALUES = 1 << 20
 # Rows that are held of a table: from these micro-clusters are cut, and all rows are then counted and summed by them.
@@ -402,6 +404,8 @@ def sample_of(table: SampledTable, means: FloatArray, scales: FloatArray) -> Tab
 
 def check_batch(X: FloatArray, table: BatchedTable, n_before: int, *, may_miss: bool = False) -> None:
     """Refuse what is missing, unless it may be, infinite, or too large to be squared."""
+    if _labeling is not None and _labeling.are_within(X, LARGEST_VALUE):
+        return
     is_bad: BoolArray = ~(np.abs(X) <= LARGEST_VALUE)
     if may_miss:
         is_bad &= ~np.isnan(X)

@@ -12,9 +12,11 @@ from functools import cached_property
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
+from koncord.kernels.built import compiled_module
 from koncord.prepare.settings import Fill
 from koncord.types import BoolArray, FloatArray, IntArray
 
+_labeling = compiled_module("_labeling")
 OTHER = "other"  # the level of all levels that are too rare to be sent
 NO_FENCE = LARGEST_VALUE
 # Least share of a column's variance that the others leave open: below, what is filled in would follow noise.
@@ -113,7 +115,7 @@ class Plan:
             As of `apply`.
         """
         at = {name: position for position, name in enumerate(columns)}
-        scaled = self.scaled(X[:, [at[name] for name in self.columns]])
+        scaled = self.scaled(self._numbers(X, columns))
         if self.missing is None:
             self.check_complete(scaled)
         encoded = [
@@ -154,18 +156,31 @@ class Plan:
 
     def scaled(self, values: FloatArray) -> FloatArray:
         """Columns of numbers on the common scale, NaN where a value is missing."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (self.shaped(values) - self.means) / self.scales
-        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-        return clipped
+        return self._on_scale(self.unfenced(values), self.low, self.high)
 
     def scaled_unfenced(self, X: FloatArray, columns: Sequence[str]) -> FloatArray:
         """Columns of numbers of a table on the common scale, not moved by the fence; NaN where a value is missing."""
+        return self._on_scale(self.unfenced(self._numbers(X, columns)), None, None)
+
+    def _numbers(self, X: FloatArray, columns: Sequence[str]) -> FloatArray:
+        """The columns of numbers of a table, in the order of the plan; the table itself where it has no others."""
+        if tuple(columns) == self.columns:
+            return X
         at = {name: position for position, name in enumerate(columns)}
+        return X[:, [at[name] for name in self.columns]]
+
+    def _on_scale(self, values: FloatArray, low: FloatArray | None, high: FloatArray | None) -> FloatArray:
+        """Values behind the logarithm, moved into a fence, on the common scale: in C where it was built, to the bit."""
+        low = np.full(len(self.means), -np.inf) if low is None or high is None else low
+        high = np.full(len(self.means), np.inf) if high is None else high
+        if _labeling is not None:
+            scaled = np.empty(values.shape)
+            arrays = (np.ascontiguousarray(each, dtype=float) for each in (values, low, high, self.means, self.scales))
+            _labeling.scale(*arrays, LARGEST_VALUE, scaled)
+            return scaled
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (self.unfenced(X[:, [at[name] for name in self.columns]]) - self.means) / self.scales
-        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-        return clipped
+            scaled = (np.clip(values, low, high) - self.means) / self.scales
+        return np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
 
     def check_complete(self, Z: FloatArray) -> None:
         """Refuse gaps in scaled columns of numbers (n, n_columns) where nothing was agreed about them."""
