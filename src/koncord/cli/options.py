@@ -19,7 +19,7 @@ from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.aggregate.base import Aggregator
-    from koncord.data.batches import SampledTable
+    from koncord.data.batches import BatchedTable, SampledTable
     from koncord.data.files import Table
     from koncord.privacy.budget import Budget
     from koncord.types import FloatArray
@@ -81,7 +81,14 @@ def is_streamed(args: argparse.Namespace, file: str | Path) -> bool:
 
 def streamed_table(args: argparse.Namespace, file: str) -> "SampledTable":
     """The table the options describe, read once, batch by batch."""
-    from koncord.data.batches import batched_table, sampled_table
+    from koncord.data.batches import sampled_table
+
+    return sampled_table(batched_of(args, file), args.sample_rows)
+
+
+def batched_of(args: argparse.Namespace, file: str) -> "BatchedTable":
+    """The table the options describe, to be read batch by batch."""
+    from koncord.data.batches import batched_table
 
     refused = [name for name in ("categories", "decimal") if getattr(args, name, None)]
     if refused:
@@ -89,10 +96,9 @@ def streamed_table(args: argparse.Namespace, file: str) -> "SampledTable":
             f"{flag(refused[0])} does not go with '{file}', which is read batch by batch: its columns are numbers, "
             "with a point before the decimals."
         )
-    table = batched_table(
+    return batched_table(
         file, columns=args.columns, drop=args.drop or (), array=args.array, may_lack=True, na=args.na or ()
     )
-    return sampled_table(table, args.sample_rows)
 
 
 def add_notation_options(group: Any) -> None:

@@ -6,6 +6,7 @@ it most is next. Every group has at least a given number of rows.
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,8 @@ class Cut(NamedTuple):
     offset: float  # a row is of the second side where it lies farther along the axis
 
 
-class CutTree(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CutTree:
     """The cuts that made groups of some rows, for rows that were not among them."""
 
     axes: FloatArray  # (n_cuts, n_features)

@@ -5,7 +5,7 @@ The same object answers in one process and over a network: bytes in, bytes out.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,15 @@ from koncord.types import FloatArray, IntArray, LocalEstimate
 
 if TYPE_CHECKING:
     from koncord.privacy.releases import Parties, SummedClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentScale:
+    """Means and roots of scatters of columns, as a site has sent them."""
+
+    columns: tuple[str, ...]
+    means: FloatArray
+    deviations: FloatArray
 
 
 class Site:
@@ -112,6 +121,7 @@ class Site:
         self.estimator = estimator
         self.steps = aggregator.client_steps
         self.measured: setup.Measure | None = None
+        self.sent_scale: SentScale | None = None  # of a site that would need another pass over its rows to know it
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None

@@ -134,7 +134,7 @@ def report_all_rows(local: StreamedLocal, state: None, down: Report) -> tuple[No
 def refine_all_rows(local: StreamedLocal, state: None, down: Refine) -> tuple[None, Sums]:
     """Sums of all rows by nearest center."""
     least = max(down.min_report, local.min_report)
-    counts, sums = streamed_sums(local, lambda Z: nearest(Z, down.centers), len(down.centers), least)
+    counts, sums = streamed_sums(local, down.centers, least)
     return None, Sums(counts=counts, sums=sums)
 
 
