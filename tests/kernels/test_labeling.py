@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koncord.data import batches
-from koncord.kernels import cutting, gaussians
+from koncord.kernels import cutting, gaussians, scaling
 from koncord.kernels.cutting import cut_tree
 from koncord.kernels.gaussians import Gaussians
 from koncord.model import globalmodel
-from koncord.prepare import plan
 from koncord.prepare.plan import Plan
 from koncord.runs import assignments
 from koncord.runs.assignments import Assignments, csv_bytes, written
@@ -20,7 +19,7 @@ from koncord.types import FloatArray
 
 _labeling = gaussians._labeling
 pytestmark = pytest.mark.skipif(_labeling is None, reason="koncord was built without a compiler")
-USERS = (gaussians, cutting, plan, globalmodel, assignments, batches)
+USERS = (gaussians, cutting, scaling, globalmodel, assignments, batches)
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
-from koncord.kernels.built import compiled_module
+from koncord.kernels.scaling import on_scale
 from koncord.prepare.settings import Fill
 from koncord.types import BoolArray, FloatArray, IntArray
 
-_labeling = compiled_module("_labeling")
 OTHER = "other"  # the level of all levels that are too rare to be sent
 NO_FENCE = LARGEST_VALUE
 # Least share of a column's variance that the others leave open: below, what is filled in would follow noise.
@@ -156,11 +155,12 @@ class Plan:
 
     def scaled(self, values: FloatArray) -> FloatArray:
         """Columns of numbers on the common scale, NaN where a value is missing."""
-        return self._on_scale(self.unfenced(values), self.low, self.high)
+        low, high = (None, None) if self.low is None or self.high is None else (self.low, self.high)
+        return on_scale(self.unfenced(values), self.means, self.scales, low, high)
 
     def scaled_unfenced(self, X: FloatArray, columns: Sequence[str]) -> FloatArray:
         """Columns of numbers of a table on the common scale, not moved by the fence; NaN where a value is missing."""
-        return self._on_scale(self.unfenced(self._numbers(X, columns)), None, None)
+        return on_scale(self.unfenced(self._numbers(X, columns)), self.means, self.scales)
 
     def _numbers(self, X: FloatArray, columns: Sequence[str]) -> FloatArray:
         """The columns of numbers of a table, in the order of the plan; the table itself where it has no others."""
@@ -168,19 +168,6 @@ class Plan:
             return X
         at = {name: position for position, name in enumerate(columns)}
         return X[:, [at[name] for name in self.columns]]
-
-    def _on_scale(self, values: FloatArray, low: FloatArray | None, high: FloatArray | None) -> FloatArray:
-        """Values behind the logarithm, moved into a fence, on the common scale: in C where it was built, to the bit."""
-        low = np.full(len(self.means), -np.inf) if low is None or high is None else low
-        high = np.full(len(self.means), np.inf) if high is None else high
-        if _labeling is not None:
-            scaled = np.empty(values.shape)
-            arrays = (np.ascontiguousarray(each, dtype=float) for each in (values, low, high, self.means, self.scales))
-            _labeling.scale(*arrays, LARGEST_VALUE, scaled)
-            return scaled
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (np.clip(values, low, high) - self.means) / self.scales
-        return np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
 
     def check_complete(self, Z: FloatArray) -> None:
         """Refuse gaps in scaled columns of numbers (n, n_columns) where nothing was agreed about them."""

@@ -14,10 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
-from koncord._validation import LARGEST_VALUE
 from koncord.data.batches import SampledTable
 from koncord.errors import TableError
 from koncord.kernels.cutting import CutTree
+from koncord.kernels.scaling import on_scale
 from koncord.protocol.dominance import EQUAL_SHARES, KNOWN_BY_SQUARES, PERCENT, most_square
 from koncord.protocol.partition import (
     BASE,
@@ -47,14 +47,20 @@ class StreamedRows:
     high: FloatArray
     shaping: Shaping | None = None
     two_valued: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    last: list[FloatArray] = field(default_factory=list)  # rows that were coded last, and what they became
 
     def __len__(self) -> int:
         return self.table.n_rows
 
     def coded(self, X: FloatArray) -> FloatArray:
-        """Rows as they came behind logarithm and fence, moved where they dominate."""
-        shaped = X if self.shaping is None else self.shaping.shaped(X)
-        return np.clip(shaped, self.low, self.high)
+        """Rows as they came behind logarithm and fence, moved where they dominate; nobody changes the array.
+
+        What was made of the last rows is held: each answer that made a cell asks for it.
+        """
+        if not self.last or self.last[0] is not X:
+            shaped = X if self.shaping is None else self.shaping.shaped(X)
+            self.last[:] = X, np.clip(shaped, self.low, self.high)
+        return self.last[1]
 
     def batches(self, what: str) -> Iterator[FloatArray]:
         """The rows as they came: one pass, for what is said."""
@@ -107,7 +113,7 @@ def streamed_rows(
     rows = uncoded_rows(table, shaping)
     low, high = streamed_bounds(rows) if store is None else store.bounds(lambda: streamed_bounds(rows))
     low[rows.two_valued], high[rows.two_valued] = -np.inf, np.inf
-    return replace(rows, low=low, high=high)
+    return replace(rows, low=low, high=high, last=[])
 
 
 def sample_as_sent(table: SampledTable, least: int) -> FloatArray:
@@ -257,9 +263,8 @@ class Scaling:
     scales: FloatArray
 
     def __call__(self, coded: FloatArray) -> FloatArray:
-        scaled = (coded[:, self.order] - self.means) / self.scales
-        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-        return clipped
+        is_all = np.array_equal(self.order, np.arange(coded.shape[1]))
+        return on_scale(coded if is_all else coded[:, self.order], self.means, self.scales)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
