@@ -419,6 +419,21 @@ def labeled_block(
     return LabeledBlock(lines, label_counts(found, k), held, far, at + block.before)
 
 
+def labeled_batches(model: GlobalModel, table: BatchedTable, site: str | None = None) -> tuple[IntArray, FarOff | None]:
+    """The labels (n,) of a table that is read batch by batch, and its rows with a value far off: one pass."""
+    labels, far, before = [np.empty(0, dtype=np.int64)], [], 0
+    for X in model.raw_batches(table):
+        labels.append(model.assign(model.scaled_batch(X, table.columns, site)))
+        own = model.far_values(X, table.columns, labels[-1], site)
+        if own is not None:
+            far.append(replace(own, rows=own.rows + before))
+        before += len(X)
+    whole = np.concatenate(labels)
+    if model.gaussians is None:
+        return whole, None
+    return whole, without_crowds(joined(far), model.plan.columns, np.bincount(whole, minlength=model.n_clusters))
+
+
 def joined(found: Sequence[FarValues]) -> FarValues:
     """The values far off of all blocks."""
     nowhere = np.empty(0, dtype=np.int64)
