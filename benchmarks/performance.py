@@ -160,7 +160,7 @@ def predict_row(n_rows: int) -> dict:
         table = batched_table(path)
 
         def labels() -> None:
-            with (Path(folder) / "labels.csv").open("wb") as out:
+            with (Path(folder) / "labels.csv").open("w+b") as out:
                 write_labels(out, model, table_named(table, model))
 
         calls: dict[str, Call] = {"read": lambda: sum(len(batch) for batch in table.batches()), "koncord": labels}

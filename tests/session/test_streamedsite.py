@@ -283,7 +283,7 @@ def test_rows_with_a_value_far_off_are_named_as_in_a_table_that_is_held(tmp_path
     assert {7, 1100} <= set(whole.outliers.rows.tolist())
     assert not set(range(100, 160)) & set(whole.outliers.rows.tolist())
     labels, far = labeled_batches(model, folder)
-    with (tmp_path / "labels.csv").open("wb") as file:
+    with (tmp_path / "labels.csv").open("w+b") as file:
         found = write_labels(file, model, folder)
     assert (tmp_path / "labels.csv").read_text() == as_csv(whole)
     np.testing.assert_array_equal(labels, whole.labels)

@@ -2,12 +2,10 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +24,7 @@ _labeling = compiled_module("_labeling")
 # Distances held at a time: 64 MB.
 MOST_DISTANCES = 1 << 23
 LINES_AT_ONCE = 1 << 16
-COPIED_AT_ONCE = 1 << 20
+MOVED_AT_ONCE = 1 << 20
 HEADER = ("row", "cluster", "distance", "runner_up", "runner_up_distance")
 OUTLIER_HEADER = "outlier"
 
@@ -358,13 +356,12 @@ def write_labels(
 ) -> Labeled:
     """Write the labels of a table that is read batch by batch, as `as_csv` has them, and count them: one pass.
 
-    Which rows have a value far off is known at the end. The lines are put aside until then, with the places in them
-    where a word may come.
+    Which rows have a value far off is known at the end: until then the places where a word may come are held.
 
     Parameters
     ----------
     file : file
-        Open, to write bytes to.
+        Open, to write bytes to and to read them.
     model : GlobalModel
         The model.
     table : BatchedTable
@@ -375,27 +372,24 @@ def write_labels(
         With one, a row beyond it is an outlier.
     """
     k, has_outliers = model.n_clusters, model.gaussians is not None
-    file.write(csv_header(has_outliers=has_outliers).encode())
+    n_bytes = file.write(csv_header(has_outliers=has_outliers).encode())
     total, held = LabelCounts(rows=np.zeros(k + 1, dtype=np.int64), distances=np.zeros(k + 1)), np.zeros(k, np.int64)
     work = partial(labeled_block, model, table.columns, site, quantile)
-    with TemporaryFile(dir=folder_of(file)) if has_outliers else nullcontext(file) as aside:
-        far: list[FarValues] = []
-        ends: list[IntArray] = []
-        n_bytes = 0
-        for block in in_order(work, blocks_of(model.raw_batches(table))):
-            aside.write(block.lines.text)
-            total += block.counts
-            held += block.held
-            if block.far is not None and len(block.at):
-                far.append(block.far)
-                ends.append(np.column_stack([block.at, block.lines.ends + n_bytes]))
-            n_bytes += len(block.lines.text)
-        if not has_outliers:
-            return Labeled(total, None)
-        outliers = without_crowds(joined(far), model.plan.columns, held)
-        places = np.concatenate([np.empty((0, 2), dtype=np.int64), *ends])
-        at = places[np.searchsorted(places[:, 0], outliers.rows), 1]
-        copy_with(aside, file, zip(at.tolist(), outliers.words(), strict=True), n_bytes)
+    far: list[FarValues] = []
+    ends = [np.empty((0, 2), dtype=np.int64)]  # rows, and where their lines end
+    for block in in_order(work, blocks_of(model.raw_batches(table))):
+        total += block.counts
+        held += block.held
+        if block.far is not None:
+            far.append(block.far)
+            ends.append(np.column_stack([block.at, block.lines.ends + n_bytes]))
+        n_bytes += file.write(block.lines.text)
+    if not has_outliers:
+        return Labeled(total, None)
+    outliers = without_crowds(joined(far), model.plan.columns, held)
+    places = np.concatenate(ends)
+    at = places[np.searchsorted(places[:, 0], outliers.rows), 1]
+    insert(file, list(zip(at.tolist(), outliers.words(), strict=True)), n_bytes)
     return Labeled(total, outliers)
 
 
@@ -445,22 +439,27 @@ def joined(found: Sequence[FarValues]) -> FarValues:
     )
 
 
-def folder_of(file: IO[bytes]) -> Path | None:
-    """Where a file lies, if it has a name: there is room for one more where it goes."""
-    name = getattr(file, "name", None)
-    return Path(name).resolve().parent if isinstance(name, str) else None
+def insert(file: IO[bytes], words: Sequence[tuple[int, bytes]], n_bytes: int) -> None:
+    """Put words into a file of so many bytes, each where it is said, rising: from the last on, so that room is made."""
+    stop, shift = n_bytes, sum(len(word) for _, word in words)
+    for at, word in reversed(words):
+        move(file, at, stop, shift)
+        shift -= len(word)
+        file.seek(at + shift)
+        file.write(word)
+        stop = at
+    file.seek(0, os.SEEK_END)
 
 
-def copy_with(source: IO[bytes], target: IO[bytes], words: Iterable[tuple[int, bytes]], n_bytes: int) -> None:
-    """Copy a text of so many bytes with words put into it, each where it is said, a part at a time."""
-    source.seek(0)
-    start = 0
-    for end, word in (*words, (n_bytes, b"")):
-        while start < end:
-            copied = source.read(min(end - start, COPIED_AT_ONCE))
-            target.write(copied)
-            start += len(copied)
-        target.write(word)
+def move(file: IO[bytes], start: int, stop: int, by: int) -> None:
+    """Move a part of a file forward, the end of it first."""
+    while stop > start:
+        n = min(stop - start, MOVED_AT_ONCE)
+        file.seek(stop - n)
+        moved = file.read(n)
+        file.seek(stop - n + by)
+        file.write(moved)
+        stop -= n
 
 
 def blocks_of(batches: Iterable[FloatArray]) -> Iterator[Block]:
