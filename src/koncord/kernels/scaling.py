@@ -24,7 +24,7 @@ def on_scale(
     ----------
     values : array (n, d)
     means, scales : array (d,)
-    low, high : array (d,) or None, default None
+    low, high : array or None, default None
         The fence; None is none.
     """
     if _labeling is not None:

@@ -195,8 +195,8 @@ class Lines(NamedTuple):
 def written(found: Assignments, part: slice, first: int, rows: IntArray | None = None) -> Lines:
     """The lines of some rows, numbered from `first`: in C where it was built, else in one format for all of them.
 
-    With `rows`, rising and counted from the start of the part, every line has an empty field at its end, and where the
-    lines of these rows end is told: what is in the field may be known later.
+    With `rows`, rising and counted from the start of the part, every line has an empty field at its end, and `ends` is
+    where the lines of these rows end: what is in the field may be known later.
     """
     ends = np.empty(0 if rows is None else len(rows), dtype=np.int64)
     others = [each for each in (found.runner_ups, found.runner_up_distances) if each is not None]
