@@ -1,7 +1,8 @@
-"""What pyproject.toml cannot say: the description on the package index, and the one file in C.
+"""What pyproject.toml cannot say: the description on the package index, and the files in C.
 
-The description is the README, with links and pictures that lead to the repository. The split test in C is optional:
-where it cannot be compiled, or with KONCORD_PURE=1, the package is built without it and NumPy does its work.
+The description is the README, with links and pictures that lead to the repository. The split test and labels in C are
+optional: where they cannot be compiled, or with KONCORD_PURE=1, the package is built without them and NumPy does
+their work.
 """
 
 import os
@@ -23,11 +24,14 @@ if __name__ == "__main__":
 
     # No -ffast-math, and no fused operations: results do not depend on the processor. The last two change no result.
     arguments = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-    splitting = Extension(
-        "koncord.kernels._splitting", ["src/koncord/kernels/_splitting.c"], extra_compile_args=arguments, optional=True
-    )
+    compiled = [
+        Extension(
+            f"koncord.kernels.{name}", [f"src/koncord/kernels/{name}.c"], extra_compile_args=arguments, optional=True
+        )
+        for name in ("_splitting", "_labeling")
+    ]
     setup(
-        ext_modules=[] if os.environ.get("KONCORD_PURE") else [splitting],
+        ext_modules=[] if os.environ.get("KONCORD_PURE") else compiled,
         long_description=description(Path("README.md").read_text(encoding="utf-8")),
         long_description_content_type="text/markdown",
     )

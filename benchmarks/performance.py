@@ -39,12 +39,15 @@ from phase1 import HEAVIEST, MIDDLE, reference_asm, tables
 import koncord
 from koncord import ASM
 from koncord.aggregate.consensus.streaming import summed_micro_clusters
+from koncord.data import batches
 from koncord.data.batches import batched_table
-from koncord.kernels import splitting
+from koncord.kernels import cutting, gaussians, scaling, splitting
 from koncord.kernels.centered import CenteredRows
 from koncord.kernels.cutting import cut_tree
+from koncord.model import globalmodel
 from koncord.model.globalmodel import GlobalModel
-from koncord.runs.assignments import write_labels
+from koncord.runs import assignments
+from koncord.runs.assignments import assign, csv_bytes, write_labels
 
 Call = Callable[[], object]
 SLOWER = 1.2
@@ -160,12 +163,29 @@ def predict_row(n_rows: int) -> dict:
         table = batched_table(path)
 
         def labels() -> None:
-            with (Path(folder) / "labels.csv").open("wb") as out:
-                write_labels(out, model, model.batches(table_named(table, model)))
+            with (Path(folder) / "labels.csv").open("w+b") as out:
+                write_labels(out, model, table_named(table, model))
 
-        calls: dict[str, Call] = {"read": lambda: sum(len(batch) for batch in table.batches()), "koncord": labels}
-        seconds = least(calls, 0)
+        calls: dict[str, Call] = {
+            "read": lambda: sum(len(batch) for batch in table.batches()),
+            "koncord": labels,
+            "numpy": lambda: labeled_in_numpy(labels),
+        }
+        seconds = least(calls, 2)
     return {"kind": "predict", "rows": n_rows, "columns": 16, "k": model.n_clusters, "seconds": seconds}
+
+
+def labeled_in_numpy(labels: Call) -> None:
+    """Labels without what is in C."""
+    users = (assignments, batches, cutting, gaussians, globalmodel, scaling)
+    kept = gaussians._labeling
+    try:
+        for user in users:
+            user._labeling = None
+        labels()
+    finally:
+        for user in users:
+            user._labeling = kept
 
 
 def table_named(table: Any, model: GlobalModel) -> Any:
@@ -239,6 +259,7 @@ def history_paths() -> dict[str, Call]:
     sites = {f"s{at}": rounds(400, 16)[rng.permutation(400)] for at in range(20)}
     tree = cut_tree(large[:20_000], 20)
     near = np.zeros((tree.n_groups, 16))
+    labeling = koncord.FederatedClustering(random_state=0).fit({"a": large[:4000], "b": large[4000:8000]}).model_
     return {
         "one configuration, 490 x 10": lambda: ASM(**HEAVIEST).fit(small),
         "one configuration, 3500 x 21": lambda: ASM(**HEAVIEST).fit(table),
@@ -246,6 +267,7 @@ def history_paths() -> dict[str, Call]:
         "one configuration in NumPy, 3500 x 21": lambda: in_numpy(lambda: ASM(**HEAVIEST).fit(table)),
         "all 120 configurations, 490 x 10": lambda: ASM(random_state=0).fit(small),
         "consensus, 20 sites x 400 x 16": lambda: koncord.FederatedClustering(random_state=0).fit(sites),
+        "lines of 100,000 labels by eight Gaussians": lambda: csv_bytes(assign(labeling, large)),
         "sums of 100,000 rows by micro-cluster": lambda: summed_micro_clusters([(large, tree.assign(large))], near),
     }
 

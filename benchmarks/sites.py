@@ -5,6 +5,7 @@ is measured is the federation, not the estimator.
 
     python benchmarks/sites.py                 # 25, 50, 100 and 200 sites
     python benchmarks/sites.py --sites 10 20 --aggregator kfed
+    python benchmarks/sites.py --server 1000 10000     # Consensus' server alone, 8 micro-clusters of each site
 """
 
 import os
@@ -16,11 +17,13 @@ import json
 import resource
 import subprocess
 import sys
+from math import log
 from time import perf_counter, process_time
 
 import numpy as np
 
 import koncord
+from koncord.aggregate.consensus.microclusters import MicroClusters, labeled_micro_clusters
 
 N_FEATURES, N_CLUSTERS, HELD, ROWS = 20, 12, 3, 500
 AGGREGATORS = {
@@ -68,12 +71,69 @@ def measure(aggregator: str, n_sites: int) -> dict[str, float]:
     }
 
 
+def reports(n_sites: int) -> dict[str, MicroClusters]:
+    """What sites send that hold 200 rows of eight clusters each, in micro-clusters of about 25 rows."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(scale=4, size=(8, 16))
+    made = {}
+    for at in range(n_sites):
+        y = rng.integers(0, 8, 200)
+        made[f"site-{at:05}"] = labeled_micro_clusters(centers[y] + rng.normal(size=(200, 16)), y)
+    return made
+
+
+def serve(n_sites: int) -> dict[str, float]:
+    """CPU, memory and result of the server, from the reports to the outcome."""
+    sent = reports(n_sites)
+    aggregator = koncord.Consensus().for_run(min_report=5, min_support=1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, cpu_began = perf_counter(), process_time()
+    server = aggregator.server(tuple(sent), 16, np.random.default_rng(0))
+    next(server)
+    try:
+        server.send(sent)
+    except StopIteration as ended:
+        outcome = ended.value
+    return {
+        "sites": n_sites,
+        "micro_clusters": sum(map(len, sent.values())),
+        "seconds": perf_counter() - began,
+        "cpu": process_time() - cpu_began,
+        "clusters": len(outcome.centers),
+        "mb_peak_growth": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3,
+        "mb_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    }
+
+
+def serve_all(sizes: list[int]) -> None:
+    """The server with each number of sites, in a process of its own, and how its CPU grows."""
+    print(" sites  micro-clusters  clusters  seconds  CPU s  MB peak  MB peak more  growth exponent")
+    before: tuple[int, float] | None = None
+    for n_sites in sizes:
+        command = [sys.executable, __file__, "--one", "--server", str(n_sites)]
+        row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        exponent = "" if before is None else f"{log(row['cpu'] / before[1]) / log(n_sites / before[0]):.2f}"
+        print(
+            f"{n_sites:>6}  {row['micro_clusters']:>14,}  {row['clusters']:>8}  {row['seconds']:>7.1f}  "
+            f"{row['cpu']:>5.1f}  {row['mb_peak']:>7.0f}  {row['mb_peak_growth']:>12.0f}  {exponent:>15}",
+            flush=True,
+        )
+        before = n_sites, row["cpu"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sites", type=int, nargs="+", default=[25, 50, 100, 200])
     parser.add_argument("--aggregator", choices=AGGREGATORS, nargs="+", default=list(AGGREGATORS))
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--server", type=int, nargs="+", help="numbers of sites for Consensus' server alone")
     args = parser.parse_args()
+    if args.server and args.one:
+        print(json.dumps(serve(args.server[0])))
+        return
+    if args.server:
+        serve_all(args.server)
+        return
     if args.one:
         print(json.dumps(measure(args.aggregator[0], args.sites[0])))
         return

@@ -292,7 +292,7 @@ def fail(*args, **kwargs):
     "place",
     [
         "koncord.aggregate.consensus.choose",
-        "koncord.runs.folder.as_csv",
+        "koncord.runs.folder.csv_bytes",
         "koncord.report.page.page",
         "koncord.runs.record.RunRecord.save",
     ],

@@ -47,7 +47,7 @@ def test_fitting_onto_a_full_disk_names_the_file(folder):
     error = told(folder, "fit", "north.csv", "--out", "run")
     assert error.startswith("koncord: ")
     assert "'; the disk may be full." in error
-    assert "model.koncord" in error
+    assert "labels/north.csv" in error
     assert not (folder / "run").exists()
 
 

@@ -1,8 +1,8 @@
-"""scikit-learn without modules that it imports and koncord seldom uses.
+"""SciPy and scikit-learn without modules that they import and koncord seldom uses.
 
-It imports scipy.stats, narwhals, and pandas where there is one, whatever is asked of it, and through SciPy the compiler
-of Fortran that comes with NumPy; together they take longer than a small command. Here they are stood in for while it
-is imported, and load when it first uses them.
+scikit-learn imports scipy.stats, narwhals, and pandas where there is one, whatever is asked of it; SciPy imports all of
+NumPy, with the compiler of Fortran that comes with it, and of its own packages every part. Together they take longer
+than a small command. Here they are stood in for while the two are imported, and load when they are first used.
 `importlib.util.LazyLoader` does not serve: in Python 3.11 the import statement itself makes it load.
 """
 
@@ -15,7 +15,11 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-SELDOM_USED = ("scipy.stats", "pandas", "narwhals", "narwhals.stable", "narwhals.stable.v2", "numpy.f2py")
+SELDOM_USED_BY_SCIPY = (
+    *("numpy.f2py", "numpy.testing", "numpy.ma", "numpy.polynomial", "numpy.ctypeslib", "numpy.matlib"),
+    *("scipy.spatial.transform", "scipy.sparse.linalg", "scipy.sparse.csgraph", "scipy.cluster.vq"),
+)
+SELDOM_USED = ("scipy.stats", "pandas", "narwhals", "narwhals.stable", "narwhals.stable.v2", *SELDOM_USED_BY_SCIPY)
 
 
 class Deferred(ModuleType):
@@ -29,6 +33,14 @@ class Deferred(ModuleType):
         for name in with_packages(self.__name__):
             remove(sys.modules.get(name))
         return getattr(import_module(self.__name__), attribute)
+
+
+def import_scipy() -> None:
+    """Import what koncord uses of SciPy, if nobody has, without what is seldom used."""
+    if "scipy.spatial" not in sys.modules:
+        with deferred(*SELDOM_USED_BY_SCIPY):
+            for name in ("scipy.sparse", "scipy.spatial.distance", "scipy.cluster.hierarchy"):
+                import_module(name)
 
 
 def import_sklearn() -> None:
@@ -45,20 +57,21 @@ def deferred(*names: str) -> Iterator[None]:
     Parameters
     ----------
     *names : str
-        Modules that may not be installed, or may be loaded already. The packages that they are part of are loaded,
-        unless they are named before them.
+        Modules that may not be installed, or may be loaded already. Of the packages that they are part of the outermost
+        is loaded, unless it is named before them.
     """
     standing = []
     for name in names:
         if name in sys.modules:
             continue
         package, _, own = name.rpartition(".")
-        is_part = isinstance(sys.modules.get(package), Deferred)
-        spec = ModuleSpec(name, None) if is_part else find_spec(name)
-        if spec is not None:
-            sys.modules[name] = Deferred(spec)
-            standing.append(sys.modules[name])
+        outermost = name.partition(".")[0]
+        if outermost in sys.modules or find_spec(outermost) is not None:
             if package:
+                import_module(outermost)
+            sys.modules[name] = Deferred(ModuleSpec(name, None))
+            standing.append(sys.modules[name])
+            if package in sys.modules:
                 setattr(sys.modules[package], own, sys.modules[name])
     try:
         yield
@@ -78,12 +91,9 @@ def with_packages(name: str) -> list[str]:
 
 
 def remove(module: ModuleType | None) -> None:
-    """Have the next import find what the module stands for, if it stands for one."""
-    if not isinstance(module, Deferred):
-        return
-    name = module.__name__
-    package, _, own = name.rpartition(".")
-    if sys.modules.get(name) is module:
-        del sys.modules[name]
-    if package in sys.modules and vars(sys.modules[package]).get(own) is module:
-        delattr(sys.modules[package], own)
+    """Have the next import find what the module stands for, if it stands for one.
+
+    Its package keeps it as an attribute until then: one that imports its parts has no other way to give them.
+    """
+    if isinstance(module, Deferred) and sys.modules.get(module.__name__) is module:
+        del sys.modules[module.__name__]

@@ -41,18 +41,18 @@ def write_atomic(path: Path, data: bytes | memoryview, *, private: bool = False,
 
 @contextmanager
 def atomic_file(path: Path, *, private: bool = False, durable: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its place at the end of the block and goes if the block fails.
+    """A file to write to and to read from, which takes its place at the end of the block and goes if the block fails.
 
     The parameters are those of `write_atomic`. Two processes that write at once do not mix: the last one to end wins.
     """
     partial = path.with_name(f".koncord-{token_hex(8)}.part")  # not of its name, which may be as long as names go
     mode = OWNER_ONLY if private else AS_THE_UMASK_SAYS
     try:
-        opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
+        opened = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:
-        with writing(path), os.fdopen(opened, "wb") as file:
+        with writing(path), os.fdopen(opened, "w+b") as file:
             yield file
             if durable:
                 file.flush()

@@ -10,6 +10,7 @@ import pickle
 import signal
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -84,6 +85,32 @@ def in_threads(function: Callable[[T], None], items: Iterable[T]) -> None:
         with ThreadPoolExecutor(n) as pool:
             for _ in pool.map(function, items):
                 pass
+
+
+def in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """The function of each item, in their order, by threads; only a few items are held at a time.
+
+    Parameters
+    ----------
+    function : callable
+        Work in C that lets go of Python's lock.
+    items : iterable
+        Taken one after the other while the work goes on.
+    """
+    n = _n_jobs.get()
+    if n < 2:
+        yield from map(function, items)
+        return
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    with ThreadPoolExecutor(n) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * n:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _apply(end: Connection, function: Callable[[Any], Any], items: Sequence[Any]) -> None:

@@ -36,7 +36,7 @@ from koncord.estimate.asm import ASM
 from koncord.estimate.base import adapted
 from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
-from koncord.runs.assignments import counting, far_off_rows
+from koncord.runs.assignments import counting, far_off_rows, labeled_batches
 from koncord.session import growing
 from koncord.session.federation import SERVER, RunResult, run
 from koncord.session.inprocess import in_process
@@ -262,11 +262,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, "feature_names_in_"):  # of a fit before this one
             del self.feature_names_in_
         labels = {name: self.model_.assign(self.model_.rows(own, name)) for name, own in tables.items()}
-        labels |= {
-            name: np.concatenate([self.model_.assign(Z) for Z in self.model_.batches(own.table, name)])
-            for name, own in streamed.items()
-        }
         far_off = {name: far_off_rows(self.model_, own, labels[name], name) for name, own in tables.items()}
+        for name, own in streamed.items():
+            labels[name], far_off[name] = labeled_batches(self.model_, own.table, name)
         self.record_ = counting(result.record, list(far_off.values()))
         self.labels_ = [labels[name] if name in opened else indexed_as(named[name], labels[name]) for name in named]
         masks = {name: found.mask(len(labels[name])) for name, found in far_off.items() if found is not None}

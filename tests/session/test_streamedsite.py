@@ -1,7 +1,7 @@
 """A site whose table is read batch by batch: it answers as one that holds its table."""
 
 import tracemalloc
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from koncord.aggregate.consensus import Refine, Report
 from koncord.cli import main
 from koncord.data import batches
 from koncord.data.batches import SampledTable, batched_table, sampled_table
+from koncord.data.files import read_table
 from koncord.errors import TableError
 from koncord.estimate.asm import ASM
 from koncord.prepare.settings import Preparation
 from koncord.privacy.budget import Budget
 from koncord.protocol import setup
 from koncord.protocol.wire import pack, unpack
+from koncord.runs.assignments import as_csv, labeled, labeled_batches, write_labels
 from koncord.session.federation import run
 from koncord.session.inprocess import in_process
 from koncord.session.policy import SitePolicy
@@ -205,8 +207,7 @@ def test_fit_and_predict_take_folders(
     whole = pa.concat_tables([pq.read_table(each) for each in sorted(sites["north"].iterdir())])
     pq.write_table(whole, tmp_path / "whole.parquet")
     main(["predict", str(out), str(tmp_path / "whole.parquet"), "--out", str(tmp_path / "whole.csv")])
-    held = (tmp_path / "whole.csv").read_text().splitlines()  # of a table that is held, outliers are named as well
-    assert [line.rpartition(",")[0] for line in held] == labels.splitlines()
+    assert (tmp_path / "whole.csv").read_text() == labels  # the same of a table that is held
 
 
 def test_a_folder_that_fits_into_the_sample_gives_the_run_of_a_file(tmp_path: Path, sites: dict[str, Path]) -> None:
@@ -259,3 +260,35 @@ def test_python_takes_folders_and_datasets(
         assert np.array_equal(one, other)
     assert adjusted_rand_score(rows(0, 900)[1], found.labels_[0]) > 0.98
     assert found.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_rows_with_a_value_far_off_are_named_as_in_a_table_that_is_held(tmp_path: Path) -> None:
+    """Also where a crowd of them, over all batches, is no outlier."""
+    X, _ = rows(5, 1200)
+    X = X[:, :3]
+    X[7, 1] = X[1100, 1] = 300.0
+    X[100:160, 0] = -5000.0  # a crowd
+    table = pa.table(dict(zip(COLUMNS, X.T, strict=False)))
+    (tmp_path / "north").mkdir()
+    for part in range(4):
+        pq.write_table(table.slice(300 * part, 300), tmp_path / "north" / f"{part}.parquet")
+    pq.write_table(table, tmp_path / "north.parquet")
+    fitted = koncord.FederatedClustering(random_state=0).fit({"north": rows(6)[0][:, :3], "south": rows(7)[0][:, :3]})
+    model = fitted.model_
+    folder, held = batched_table(tmp_path / "north", columns=None), read_table(tmp_path / "north.parquet")
+    names = dict(zip(held.columns, model.plan.columns, strict=True))
+    model = replace(model, columns=held.columns, plan=replace(model.plan, columns=tuple(names)))
+    whole = labeled(model, held)
+    assert whole.outliers is not None
+    assert {7, 1100} <= set(whole.outliers.rows.tolist())
+    assert not set(range(100, 160)) & set(whole.outliers.rows.tolist())
+    labels, far = labeled_batches(model, folder)
+    with (tmp_path / "labels.csv").open("w+b") as file:
+        found = write_labels(file, model, folder)
+    assert (tmp_path / "labels.csv").read_text() == as_csv(whole)
+    np.testing.assert_array_equal(labels, whole.labels)
+    for own in (far, found.outliers):
+        assert own is not None
+        assert own.rows.tolist() == whole.outliers.rows.tolist()
+        assert own.column.tolist() == whole.outliers.column.tolist()
+        assert own.crowded == whole.outliers.crowded != {}

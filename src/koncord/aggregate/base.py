@@ -10,20 +10,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
+from koncord._parameters import Parameterized
 from koncord._validation import owner_name
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
-from koncord.kernels.cutting import group_labels, groups_of
+from koncord.kernels.cutting import CutTree, group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.privacy.budget import Plan
 from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
+from koncord.protocol.setup import Attribute
 from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
 
 Message = Any
@@ -75,7 +76,8 @@ class Local:
         return np.random.default_rng(self.stream)
 
 
-LabelScaled = Callable[[FloatArray], IntArray]  # of rows (n, n_features), scaled as agreed: numbers from 0
+# What sorts rows (n, n_features), scaled as agreed, by `assign`: a record, so that a client can keep what it answered.
+Sorter = CutTree | Attribute
 
 
 class ScaledGroups(Protocol):
@@ -100,12 +102,12 @@ class StreamedLocal:
     sample: FloatArray  # (n_sample, n_features) some rows, scaled as agreed
     n_rows: int  # of the table
     min_report: int
-    sort: Callable[[LabelScaled, int, int], ScaledGroups]
+    sort: Callable[[Sorter, int, int], ScaledGroups]
     rows: Rows | None = None  # the sample as the joint partition sees it
 
-    def grouped(self, label: LabelScaled, n_labels: int, least: int = 1) -> ScaledGroups:
+    def grouped(self, by: Sorter, n_labels: int, least: int = 1) -> ScaledGroups:
         """All rows by label, in groups that sums may be sent of after all that was sent before: one pass."""
-        return self.sort(label, n_labels, least)
+        return self.sort(by, n_labels, least)
 
 
 # A client step takes what the client holds, its state (None before its first step) and the server's message; it
@@ -154,7 +156,7 @@ def members_of(groups: Mapping[str, IntArray], excluded: Mapping[str, BoolArray]
     return {client: own[~excluded[client]] if client in excluded else own for client, own in groups.items()}
 
 
-class Aggregator(BaseEstimator, ABC):  # type: ignore[misc]
+class Aggregator(Parameterized, ABC):
     """Base of the aggregators: parameters stored as given, checked when the server starts.
 
     A class declares its `name` and its `client_steps`. What a client replies, and what that discloses, is read from
@@ -279,7 +281,7 @@ def sends_rows(aggregator: "Aggregator | type[Aggregator]") -> bool:
 
 def as_instance(aggregator: Aggregator | type[Aggregator]) -> Aggregator:
     """The aggregator itself, or one of its class with default parameters."""
-    return cast(Aggregator, aggregator() if isinstance(aggregator, type) else aggregator)
+    return aggregator() if isinstance(aggregator, type) else aggregator
 
 
 def check_is_aggregator(given: Any, *, owner: object) -> None:

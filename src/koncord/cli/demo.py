@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> None:
     from koncord.report.demonstration import demonstration_text as about_classes
     from koncord.report.federation import federation_text
     from koncord.report.page import page
-    from koncord.runs.assignments import counting_outliers, labeled
-    from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run
+    from koncord.runs.assignments import counting, labeled
+    from koncord.runs.folder import MODEL, PAGE, check_folder, whole_folder, write_run, write_site_labels
     from koncord.session.demonstration import demonstrate
 
     target = check_folder("--out", args.out, replaces=is_own(args.out))
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> None:
         report(0.95, f"writing {args.out}")
         tables = [Table(name=site, X=X, columns=shown.columns) for site, X in shown.tables.items()]
         labels = {table.name: labeled(model, table) for table in tables}
-        record = counting_outliers(record, list(labels.values()))
         with whole_folder(target, replaces=True) as folder:
-            write_run(folder, model, record, page(model, record), labels)
+            record = counting(record, write_site_labels(folder, model, labels))
+            write_run(folder, model, record, page(model, record))
             write_tables(folder / SITES, shown)
     truth = record.truth
     assert truth is not None

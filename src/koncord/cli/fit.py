@@ -145,8 +145,8 @@ def run(args: argparse.Namespace) -> None:
     from koncord.data.notes import notes_on
     from koncord.report.federation import federation_record, federation_text
     from koncord.report.page import page
-    from koncord.runs.assignments import counting_outliers, labeled
-    from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run
+    from koncord.runs.assignments import counting, labeled
+    from koncord.runs.folder import MODEL, PAGE, check_folder, labels_file, whole_folder, write_run, write_site_labels
     from koncord.session import federation
     from koncord.session.inprocess import in_process
     from koncord.session.streamedsite import StreamedSite, check_streamed
@@ -161,7 +161,9 @@ def run(args: argparse.Namespace) -> None:
         notes = notes_on(tables)
         with part(0.05, 0.95, "fitting"):
             aggregator = aggregator_of(args)
-            estimator = estimator_of(args, random_state=None)  # every site draws from a stream of its own
+            counts_first = aggregator.needs_local_counts or asks_local_counts(args) or policy.budget is not None
+            # Every site draws from a stream of its own.
+            estimator = estimator_of(args, random_state=None, is_needed=counts_first)
             taking_part = complete_rows(tables) if args.missing == "drop" and tables else tables
             rows = {table.name: (table.X, table.columns) for table in taking_part}
             stated: dict[str, Any] = {
@@ -209,11 +211,11 @@ def run(args: argparse.Namespace) -> None:
             model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         held = {table.name: labeled(model, table, table.name) for table in tables}
-        record = counting_outliers(record, list(held.values()))
-        labels: dict[str, Any] = {**held, **{each.name: model.batches(each.table, each.name) for each in streamed}}
+        labels: dict[str, Any] = {**held, **{each.name: each.table for each in streamed}}
         n_jobs = n_cores() if args.jobs == -1 else args.jobs
         with whole_folder(target, replaces=args.force) as folder, jobs(n_jobs):
-            write_run(folder, model, record, page(model, record), labels, result.reports)
+            record = counting(record, write_site_labels(folder, model, labels))
+            write_run(folder, model, record, page(model, record), result.reports)
     if args.json:
         places = {
             "model": str(args.out / MODEL),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
+from koncord._progress import reporting
 from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.options import (
     GIVEN,
@@ -17,21 +18,25 @@ from koncord.cli.options import (
     add_estimator_options,
     add_privacy_options,
     add_site_options,
+    add_stream_options,
     add_table_options,
     aggregator_of,
     at_least_one,
+    batched_of,
     check_aggregator_options,
     check_estimator_options,
     check_floor,
     conversions_of,
     estimator_of,
     flag,
+    is_streamed,
     names,
     site_policy_of,
     table_of,
 )
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
+from koncord.cli.progress import ProgressBar
 from koncord.cli.serve import add_log_option, begin_log
 from koncord.cli.terms import OwnerAsked, notes_on_terms, owner_terms, terms_in_words
 from koncord.estimate.registry import ESTIMATORS
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from koncord.data.files import Table
     from koncord.network.consent import Terms
     from koncord.network.places import Invitation
+    from koncord.session.streamedfile import StreamedSource
 
 NAME = "join"
 SUMMARY = "take part, as a site, in the federations of a coordinator, until Ctrl-C"
@@ -92,7 +98,12 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         help="the site's own key, of koncord request (default: NAME.key beside the invitation, or the state folder's)",
     )
-    parser.add_argument("--data", metavar="TABLE", required=True, help="CSV, TSV, Parquet, Excel, NPY or NPZ")
+    parser.add_argument(
+        "--data",
+        metavar="TABLE",
+        required=True,
+        help="CSV, TSV, Parquet, Excel, NPY or NPZ; or a folder of Parquet or CSV files, read batch by batch",
+    )
     parser.add_argument(
         "--state", metavar="DIR", type=Path, help="folder of this site's own (default: koncord-site-NAME)"
     )
@@ -173,6 +184,7 @@ def add_parser(subparsers: Any) -> None:
     group = add_table_options(parser)
     add_categories_option(group)
     add_convert_option(group, of_site=False)
+    add_stream_options(group)
     add_estimator_options(parser)
     add_aggregator_options(parser)
     add_log_option(parser)
@@ -207,15 +219,35 @@ def run(args: argparse.Namespace) -> None:
     from koncord.data.units import converted
     from koncord.network.places import Invitation
     from koncord.network.processes import say
+    from koncord.session.streamedfile import StreamedSource
 
+    table: Table | StreamedSource
     invitation = Invitation.load(args.invite)
-    table = converted(table_of(args, args.data, may_miss=True), conversions_of(args))
-    for note in notes_on([table]):
-        say(f"note: {note}")
+    if is_streamed(args, args.data):
+        table = streamed_source(args)
+    else:
+        table = converted(table_of(args, args.data, may_miss=True), conversions_of(args))
+    if not isinstance(table, StreamedSource):
+        for note in notes_on([table]):
+            say(f"note: {note}")
     if args.dry_run:
         dry_run(args, invitation, table, policy)
     else:
         join(args, invitation, table, policy, terms)
+
+
+def streamed_source(args: argparse.Namespace) -> "Table | StreamedSource":
+    """A table that is read batch by batch, read once; one that its sample holds whole, as a table."""
+    from koncord.data.batches import whole_table
+    from koncord.session.streamedfile import StreamedSource
+
+    if conversions_of(args):
+        raise ValueError(f"--convert does not go with '{args.data}', which is read batch by batch.")
+    with ProgressBar() as bar, reporting(bar):
+        source = StreamedSource.read(
+            Path(args.data), tuple(args.na or ()), batched_of(args, args.data), args.sample_rows
+        )
+    return whole_table(source.table) if source.table.is_whole else source
 
 
 def check_methods(args: argparse.Namespace) -> None:
@@ -246,7 +278,11 @@ def check_no_rows(methods: Sequence[str]) -> None:
 
 
 def join(
-    args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy, terms: "Terms"
+    args: argparse.Namespace,
+    invitation: "Invitation",
+    table: "Table | StreamedSource",
+    policy: SitePolicy,
+    terms: "Terms",
 ) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
@@ -254,7 +290,10 @@ def join(
     from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
     from koncord.network.sitefolder import SiteFolder, sole_owner
+    from koncord.session.streamedfile import StreamedSource
 
+    rows = table if isinstance(table, StreamedSource) else table.X
+    columns = table.table.columns if isinstance(table, StreamedSource) else table.columns
     folder = args.state or Path(f"koncord-site-{invitation.site}")
     if not folder.resolve().parent.is_dir():
         raise ValueError(f"The folder '{folder.parent}' of --state does not exist; make it first.")
@@ -266,10 +305,10 @@ def join(
         place = SiteFolder.create(
             folder,
             invitation,
-            table.X,
-            table.columns,
+            rows,
+            columns,
             policy,
-            levels=table.levels,
+            levels=None if isinstance(table, StreamedSource) else table.levels,
             ledgers=args.ledger,
             terms=terms,
             peers=None if args.peers is None else named_peers(args.peers),
@@ -280,10 +319,12 @@ def join(
         elif came_with_key:
             say("note: the coordinator has seen this site's key; koncord request makes one that stays here")
         say(
-            f"site {place.name}: {len(table.X):,} rows, {len(table.columns)} columns; they stay here. "
-            f"What leaves is listed in {place.ledger}"
+            f"site {place.name}: {rows.table.n_rows if isinstance(rows, StreamedSource) else len(rows):,} rows, "
+            f"{len(columns)} columns; they stay here. What leaves is listed in {place.ledger}"
         )
-        _, change = place.change_of(table.X)
+        if isinstance(rows, StreamedSource):
+            say(f"'{rows.path}' is read batch by batch where it lies, and must not change while this site is joined")
+        _, change = place.change_of(rows)
         if change.is_held_back:
             say(
                 f"answers from older rows: {counted(change.n_added, 'row')} of the table came and "
@@ -326,23 +367,23 @@ def with_own_key(args: argparse.Namespace, invitation: "Invitation", folder: Pat
     return invitation.with_key(path.read_bytes(), path)
 
 
-def dry_run(args: argparse.Namespace, invitation: "Invitation", table: "Table", policy: SitePolicy) -> None:
+def dry_run(
+    args: argparse.Namespace, invitation: "Invitation", table: "Table | StreamedSource", policy: SitePolicy
+) -> None:
     """A federation of this site alone, in this process, and all that left it."""
     from koncord._words import text_table
     from koncord.network.dryrun import Rehearsal
     from koncord.session import federation
     from koncord.session.site import Site
+    from koncord.session.streamedfile import StreamedSource
+    from koncord.session.streamedsite import StreamedSite
 
     aggregator = aggregator_of(args)
-    site = Site(
-        invitation.site,
-        table.X,
-        table.columns,
-        estimator=estimator_of(args, random_state=None),
-        aggregator=aggregator,
-        policy=policy,
-        levels=table.levels,
-    )
+    given = {"estimator": estimator_of(args, random_state=None), "aggregator": aggregator, "policy": policy}
+    if isinstance(table, StreamedSource):
+        site: Site = StreamedSite(invitation.site, table.table, **given)
+    else:
+        site = Site(invitation.site, table.X, table.columns, levels=table.levels, **given)
     link = Rehearsal(site)
     federation.run(
         link,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koncord._deferred import import_sklearn
+from koncord._deferred import import_scipy, import_sklearn
 from koncord._registry import Registry
 from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.parameters import parameters_of, value_for
@@ -19,7 +19,7 @@ from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.aggregate.base import Aggregator
-    from koncord.data.batches import SampledTable
+    from koncord.data.batches import BatchedTable, SampledTable
     from koncord.data.files import Table
     from koncord.privacy.budget import Budget
     from koncord.types import FloatArray
@@ -81,7 +81,14 @@ def is_streamed(args: argparse.Namespace, file: str | Path) -> bool:
 
 def streamed_table(args: argparse.Namespace, file: str) -> "SampledTable":
     """The table the options describe, read once, batch by batch."""
-    from koncord.data.batches import batched_table, sampled_table
+    from koncord.data.batches import sampled_table
+
+    return sampled_table(batched_of(args, file), args.sample_rows)
+
+
+def batched_of(args: argparse.Namespace, file: str) -> "BatchedTable":
+    """The table the options describe, to be read batch by batch."""
+    from koncord.data.batches import batched_table
 
     refused = [name for name in ("categories", "decimal") if getattr(args, name, None)]
     if refused:
@@ -89,10 +96,9 @@ def streamed_table(args: argparse.Namespace, file: str) -> "SampledTable":
             f"{flag(refused[0])} does not go with '{file}', which is read batch by batch: its columns are numbers, "
             "with a point before the decimals."
         )
-    table = batched_table(
+    return batched_table(
         file, columns=args.columns, drop=args.drop or (), array=args.array, may_lack=True, na=args.na or ()
     )
-    return sampled_table(table, args.sample_rows)
 
 
 def add_notation_options(group: Any) -> None:
@@ -459,17 +465,23 @@ def check_estimator_options(args: argparse.Namespace) -> None:
         raise ValueError("--merge-factor and --merge-grid exclude each other; give one of them.")
 
 
-def estimator_of(args: argparse.Namespace, *, random_state: int | None) -> Any:
-    """The estimator the options describe, ready to fit."""
-    from koncord.estimate.named import estimator_named
+def estimator_of(args: argparse.Namespace, *, random_state: int | None, is_needed: bool = True) -> Any:
+    """The estimator the options describe, ready to fit; one that may not be needed is left for later.
+
+    With options of its own it is made all the same, for it checks them.
+    """
+    from koncord.estimate.named import LateEstimator, estimator_named
 
     given = {name: getattr(args, name) for name in GIVEN}
+    if not is_needed and set(given.values()) == {None}:
+        return LateEstimator(args.estimator)
+    import_sklearn()
     return estimator_named(args.estimator, random_state=random_state, **given)
 
 
 def check_aggregator_options(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is read."""
-    import_sklearn()
+    import_scipy() if args.aggregator == "consensus" else import_sklearn()
     if args.upsilon is not None and args.aggregator != "fedgem":
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):

@@ -95,7 +95,14 @@ def run(args: argparse.Namespace) -> None:
         check_output_file("--out", args.out, ".csv")
     from koncord.data.units import converted
     from koncord.model.globalmodel import GlobalModel
-    from koncord.runs.assignments import as_counts_text, as_csv, assignments_record, label_counts, labeled
+    from koncord.runs.assignments import (
+        as_counts_text,
+        as_csv,
+        assignments_record,
+        csv_bytes,
+        label_counts,
+        labeled,
+    )
     from koncord.runs.folder import model_file
 
     with ProgressBar() as bar, reporting(bar):
@@ -115,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
         found = labeled(model, table, args.site, quantile=args.outliers)
         if args.out is not None:
             with jobs(n_cores()), atomic_file(args.out) as file:
-                file.write(as_csv(found).encode())
+                file.write(csv_bytes(found))
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
         print(as_json({**assignments_record(found, model.n_clusters), **places}))
@@ -144,7 +151,7 @@ def stream(args: argparse.Namespace, model: "GlobalModel") -> None:
         raise ValueError(f"{what} does not go with '{args.file}', which is read batch by batch.")
     table = batched_table(args.file, columns=list(model.plan.inputs), array=args.array, na=args.na or ())
     with jobs(n_cores()), atomic_file(args.out) as file:
-        counted = write_labels(file, model, model.batches(table, args.site), quantile=args.outliers)
+        counted = write_labels(file, model, table, args.site, quantile=args.outliers).counts
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": str(args.out)}
         print(as_json({**counts_record(counted), **places}))

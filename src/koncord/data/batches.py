@@ -33,8 +33,10 @@ from koncord.data.files import (
     table_of_content,
 )
 from koncord.errors import TableArgumentError, TableError
+from koncord.kernels.built import compiled_module
 from koncord.types import BoolArray, FloatArray, IntArray
 
+_labeling = compiled_module("_labeling")
 # Values of a batch: 8 MB of floats, which stay near the processor from one step to the next.
 STREAMED_VALUES = 1 << 20
 # Rows that are held of a table: from these micro-clusters are cut, and all rows are then counted and summed by them.
@@ -348,16 +350,21 @@ def reader_batches(source: Any, columns: Sequence[str] | None) -> Batches:
 # --- the first pass ---
 
 
-def sampled_table(table: BatchedTable, most_rows: int | None = None) -> SampledTable:
+def sampled_table(
+    table: BatchedTable, most_rows: int | None = None, *, each: Callable[[FloatArray], None] | None = None
+) -> SampledTable:
     """Read a table once: count and check its rows, and hold a sample of at most `most_rows`, or `SAMPLE_ROWS`.
 
-    The sample depends on the name of the table and on the order of its rows, not on the size of the batches.
+    The sample depends on the name of the table and on the order of its rows, not on the size of the batches. `each` is
+    called with every batch.
     """
     rng = np.random.default_rng([*table.name.encode(), 0])
     sample, pairs, n_rows = Reservoir(SAMPLE_ROWS if most_rows is None else most_rows), TwoValues(len(table.columns)), 0
     for X in checked_batches(table, may_miss=False):
         sample.add(X, rng.random(len(X)), n_rows)
         pairs.add(X)
+        if each is not None:
+            each(X)
         n_rows += len(X)
     if not n_rows:
         raise TableError(f"{table.what} has no rows; it needs at least one row of numbers.")
@@ -402,6 +409,8 @@ def sample_of(table: SampledTable, means: FloatArray, scales: FloatArray) -> Tab
 
 def check_batch(X: FloatArray, table: BatchedTable, n_before: int, *, may_miss: bool = False) -> None:
     """Refuse what is missing, unless it may be, infinite, or too large to be squared."""
+    if _labeling is not None and _labeling.are_within(X, LARGEST_VALUE):
+        return
     is_bad: BoolArray = ~(np.abs(X) <= LARGEST_VALUE)
     if may_miss:
         is_bad &= ~np.isnan(X)

@@ -1,9 +1,25 @@
 """Estimators by the names that commands and the sites of a federation use."""
 
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 from koncord.estimate.registry import ESTIMATORS
+
+
+@dataclass(frozen=True, slots=True)
+class LateEstimator:
+    """An estimator by its name, which is made, with all that it imports, if phase 1 comes to run."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def made(estimator: Any) -> Any:
+    """The estimator; one that was left for later is made now."""
+    return estimator_named(estimator.name) if isinstance(estimator, LateEstimator) else estimator
 
 
 def estimator_named(

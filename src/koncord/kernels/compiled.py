@@ -4,25 +4,15 @@ A wheel that was built without a compiler lacks it, and the NumPy form is used.
 """
 
 from collections.abc import Iterable, Sequence
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 
 from koncord.kernels import centered
+from koncord.kernels.built import compiled_module
 from koncord.kernels.centered import CenteredRows, Node, Pair, leading_eigenvector, maximize, scaled_axes
 from koncord.types import FloatArray, IntArray
 
-
-def compiled_module() -> Any:
-    """The module in C; None where it was not built."""
-    try:
-        return import_module("koncord.kernels._splitting")
-    except ImportError:
-        return None
-
-
-_splitting = compiled_module()
+_splitting = compiled_module("_splitting")
 NOTHING = np.empty(0)
 # Columns up to which sums of products in C, taken while rows are gathered, cost less than those of BLAS.
 GRAM_COLUMNS = 32

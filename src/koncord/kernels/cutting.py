@@ -6,12 +6,15 @@ it most is next. Every group has at least a given number of rows.
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from koncord.kernels.built import compiled_module
 from koncord.types import BoolArray, FloatArray, IntArray
 
+_labeling = compiled_module("_labeling")
 MOST_GROUPS = 200
 # The best cut of a density with a single peak leaves at least a quarter of its variance; a little less by chance.
 MOST_OF_A_PEAK = 0.78
@@ -34,7 +37,8 @@ class Cut(NamedTuple):
     offset: float  # a row is of the second side where it lies farther along the axis
 
 
-class CutTree(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CutTree:
     """The cuts that made groups of some rows, for rows that were not among them."""
 
     axes: FloatArray  # (n_cuts, n_features)
@@ -46,6 +50,9 @@ class CutTree(NamedTuple):
         """The group of every row of X (n, n_features)."""
         groups = np.zeros(len(X), dtype=np.int64)
         if self.n_groups == 1:
+            return groups
+        if _labeling is not None:
+            _labeling.walk(np.ascontiguousarray(X), self.axes, self.offsets, self.sides, groups)
             return groups
         step = max(PROJECTED_FLOATS // len(self.axes), 1)
         for start in range(0, len(X), step):

@@ -12,8 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from koncord.kernels.built import compiled_module
 from koncord.types import FloatArray, IntArray
 
+_labeling = compiled_module("_labeling")
+# Axes up to which distances in C cost less than those of BLAS, which takes more of them but in larger steps.
+COMPILED_AXES = 64
 # Floats held at a time while the densities of many rows are computed.
 GAUSSIANS_BLOCK_FLOATS = 1 << 22
 
@@ -31,6 +35,15 @@ class Judged(NamedTuple):
 
     squared: FloatArray  # (n, k) squared Mahalanobis distances
     joint: FloatArray  # (n, k) logarithm of weight times density
+
+
+class TwoNearest(NamedTuple):
+    """The most likely cluster of every row and the one that comes next, the lowest index on ties."""
+
+    labels: IntArray  # (n,)
+    squared: FloatArray  # (n,) squared Mahalanobis distances
+    runner_ups: IntArray  # (n,)
+    runner_up_squared: FloatArray  # (n,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,14 +155,38 @@ class Gaussians:
             found[rows] = self._judged_with_gaps(X[rows]).squared[np.arange(len(rows)), labels[rows]]
         return found
 
+    def two_nearest(self, X: FloatArray) -> TwoNearest:
+        """The two most likely clusters of every row of X (n, d); in C where it was built, else in NumPy."""
+        n = len(X)
+        found = TwoNearest(np.empty(n, dtype=np.int64), np.empty(n), np.empty(n, dtype=np.int64), np.empty(n))
+        if _labeling is not None and len(self.axes) <= COMPILED_AXES:
+            inverses = np.tril(np.linalg.inv(np.linalg.cholesky(self.covariances)))
+            shifts = np.einsum("kqr,kr->kq", inverses, self.centers @ self.axes.T)
+            peaks = np.log(self.weights) + self.whitening().log_peaks
+            _labeling.judge(*map(np.ascontiguousarray, (X, self.axes, inverses, shifts, peaks)), *found)
+            rows = np.flatnonzero(np.isnan(found.squared) | np.isinf(found.squared))  # NaN is nearer to none
+            if len(rows):
+                for whole, own in zip(found, self._two_in_numpy(X[rows]), strict=True):
+                    whole[rows] = own
+            return found
+        step = self.rows_at_once
+        for start in range(0, n, step):
+            for whole, own in zip(found, self._two_in_numpy(X[start : start + step]), strict=True):
+                whole[start : start + step] = own
+        return found
+
+    def _two_in_numpy(self, X: FloatArray) -> TwoNearest:
+        squared, joint = self.judged(X)
+        at = np.arange(len(X))
+        labels = joint.argmax(axis=1)
+        joint[at, labels] = -np.inf
+        runner_ups = joint.argmax(axis=1)
+        return TwoNearest(labels, squared[at, labels], runner_ups, squared[at, runner_ups])
+
     def log_joint(self, X: FloatArray) -> FloatArray:
         """Log of weight times density (n, k) of every row in every cluster."""
         return self.judged(X).joint
 
     def assign(self, X: FloatArray) -> IntArray:
         """The most likely cluster of every row; the lowest index on ties."""
-        labels = np.empty(len(X), dtype=np.int64)
-        step = self.rows_at_once
-        for start in range(0, len(X), step):
-            labels[start : start + step] = self.log_joint(X[start : start + step]).argmax(axis=1)
-        return labels
+        return self.two_nearest(X).labels

@@ -37,14 +37,16 @@ from koncord.data.files import Table
 from koncord.data.frames import table_in_memory
 from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
+from koncord.kernels.built import compiled_module
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.model.facts import SessionFacts
 from koncord.model.oldfiles import updated
-from koncord.model.outliers import LEAST_SPREAD, OUTLIER, OUTLIER_QUANTILE
+from koncord.model.outliers import FAR_OFF, LEAST_SPREAD, OUTLIER, OUTLIER_QUANTILE
 from koncord.prepare.plan import Plan, plain_plan
 from koncord.types import BoolArray, FloatArray, IntArray
 
+_labeling = compiled_module("_labeling")
 MODEL_FORMAT = "koncord-global-model"
 MODEL_VERSION = 3
 READS = (1, 2, 3)
@@ -53,6 +55,16 @@ SHAPES = ("axes", "covariances", "mixing")
 # Arrays of the plan, where it has them.
 PLANNED = ("logged", "least", "low", "high", "fill", "covariances")
 TREE = "tree."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FarValues:
+    """Values far off in the clusters of their rows, by row and column."""
+
+    rows: IntArray  # (n_far,) rising
+    columns: IntArray  # (n_far,) among the columns of numbers
+    beyond: FloatArray  # (n_far,) in standard deviations of the cluster
+    labels: IntArray  # (n_far,) clusters of the rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,15 +172,23 @@ class GlobalModel:
 
     def batches(self, table: BatchedTable, site: str | None = None) -> Iterator[FloatArray]:
         """Rows of a table that is read batch by batch, on the scale of the centers: one pass."""
-        for X in checked_batches(table, may_miss=self.plan.missing is not None):
-            yield self._scaled_rows(X, table.columns, {}, site)
+        for X in self.raw_batches(table):
+            yield self.scaled_batch(X, table.columns, site)
+
+    def raw_batches(self, table: BatchedTable) -> Iterator[FloatArray]:
+        """The same rows as they came, checked."""
+        return checked_batches(table, may_miss=self.plan.missing is not None)
+
+    def scaled_batch(self, X: FloatArray, columns: Sequence[str], site: str | None = None) -> FloatArray:
+        """Rows of some columns of numbers, as they came, on the scale of the centers."""
+        return self._scaled_rows(X, columns, {}, site)
 
     def _scaled_rows(
         self, X: FloatArray, columns: Sequence[str], levels: Mapping[str, Sequence[str]], site: str | None
     ) -> FloatArray:
-        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))
         if self.gaussians is not None:
-            return self.plan.with_gaps(X, columns, levels) - offset
+            return self._without_offset(self.plan.with_gaps(X, columns, levels), site)
+        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))
         return self.plan.apply(X, columns, levels, centers=self.centers + offset) - offset
 
     def predict(
@@ -256,6 +276,11 @@ class GlobalModel:
         found: BoolArray = shapes.own_squared_distances(Z, labels) > reach
         return found
 
+    def _without_offset(self, Z: FloatArray, site: str | None) -> FloatArray:
+        """Scaled rows, or their first columns, less the offset of a site that was aligned."""
+        offset = self.offsets.get(site or "")
+        return Z if offset is None else Z - offset[: Z.shape[1]]
+
     def far_off(self, table: Table, labels: IntArray, site: str | None = None) -> FloatArray | None:
         """How far every value (n, n_numbers) of a table lies from the center of its row's cluster.
 
@@ -273,15 +298,48 @@ class GlobalModel:
         """
         if self.gaussians is None:
             return None
-        p = len(self.plan.columns)
-        offset = self.offsets.get(site or "", np.zeros(len(self.columns)))[:p]
-        spreads = self.gaussians.column_deviations()[:, :p]
-        share, centers = self.gaussians.weights[:, None], self.centers[:, :p]
-        pooled = np.sqrt((share * (spreads**2 + (centers - (share * centers).sum(axis=0)) ** 2)).sum(axis=0))
-        spreads = np.maximum(spreads, LEAST_SPREAD * np.where(pooled > 0, pooled, 1.0))
-        Z = self.plan.scaled_unfenced(table.X, table.columns) - offset
+        centers, spreads = self._spreads(self.gaussians)
+        Z = self._without_offset(self.plan.scaled_unfenced(table.X, table.columns), site)
         found: FloatArray = np.nan_to_num(np.abs(Z - centers[labels]) / spreads[labels])
         return found
+
+    def far_values(
+        self, X: FloatArray, columns: Sequence[str], labels: IntArray, site: str | None = None
+    ) -> FarValues | None:
+        """The values of `far_off` that lie beyond `koncord.model.outliers.FAR_OFF`; in C where it was built.
+
+        Parameters
+        ----------
+        X : array (n, n_columns)
+            The rows.
+        columns : sequence of str
+            Names of their columns.
+        labels : array (n,)
+            Their clusters.
+        site : str or None, default None
+            The site that the rows are of.
+        """
+        if self.gaussians is None:
+            return None
+        if _labeling is None:
+            dense = self.far_off(Table(name="", X=X, columns=tuple(columns)), labels, site)
+            assert dense is not None
+            at = np.nonzero(dense > FAR_OFF)
+            return FarValues(rows=at[0], columns=at[1], beyond=dense[at], labels=labels[at[0]])
+        centers, spreads = map(np.ascontiguousarray, self._spreads(self.gaussians))
+        Z = self._without_offset(self.plan.scaled_unfenced(X, columns), site)
+        found = _labeling.far(np.ascontiguousarray(Z), centers, spreads, np.ascontiguousarray(labels), FAR_OFF)
+        rows, places = (np.frombuffer(each, dtype=np.int64) for each in found[:2])
+        beyond = np.nan_to_num(np.frombuffer(found[2]))
+        return FarValues(rows=rows, columns=places, beyond=beyond, labels=labels[rows])
+
+    def _spreads(self, gaussians: Gaussians) -> tuple[FloatArray, FloatArray]:
+        """Centers and standard deviations (n_clusters, n_numbers) of the clusters in the columns of numbers."""
+        p = len(self.plan.columns)
+        spreads = gaussians.column_deviations()[:, :p]
+        share, centers = gaussians.weights[:, None], self.centers[:, :p]
+        pooled = np.sqrt((share * (spreads**2 + (centers - (share * centers).sum(axis=0)) ** 2)).sum(axis=0))
+        return centers, np.maximum(spreads, LEAST_SPREAD * np.where(pooled > 0, pooled, 1.0))
 
     # --- other numbers of clusters ---
 

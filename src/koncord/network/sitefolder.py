@@ -1,7 +1,8 @@
 """A site's own disk: its copy of the table, what it remembers of every run, and what it answers from it.
 
 The state folder holds ``table.npy``, ``answered`` and ``partition`` (the rows that are answered about, and what was
-answered of them), ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from the invitation, and
+answered of them); of a table that is read batch by batch, which stays where it is, ``sampled``, ``bounds`` and
+``sortings``. Then ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from the invitation, and
 for every run ``consent/RUN.json``, what was asked and the owner's word on it, and ``runs/RUN/``: what the site needs to
 go on, and at the end ``labels.csv`` and ``model.koncord``. ``NAME.ledger.jsonl`` lists every message that left and
 every refusal, ``NAME.pub`` the public halves of the keys it was signed with, ``runs.txt`` the runs that the site took
@@ -40,10 +41,13 @@ from koncord.protocol import setup
 from koncord.protocol.chain import receipt_for
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.protocol.wire import unpack, wire_name
-from koncord.runs.assignments import as_csv, labeled
+from koncord.runs.assignments import csv_bytes, labeled
+from koncord.runs.assignments import write_labels as write_batches
 from koncord.session.checkpoint import SiteMemory
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
+from koncord.session.streamedfile import SAMPLED, SortingsFile, StreamedSource, kept_digest
+from koncord.session.streamedsite import StreamedSite, check_streamed
 from koncord.session.versions import Change, Kept, first_version, keep_version, next_version, read_version
 from koncord.types import FloatArray
 
@@ -81,6 +85,7 @@ class SiteFolder:
     ledgers: str  # folder of the ledger
     policy: SitePolicy
     terms: Terms = field(default_factory=Terms)
+    is_streamed: bool = False  # whether the table is read batch by batch, where it lies
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -110,7 +115,7 @@ class SiteFolder:
         cls,
         folder: Path,
         invitation: Invitation,
-        X: FloatArray,
+        X: FloatArray | StreamedSource,
         columns: tuple[str, ...],
         policy: SitePolicy,
         *,
@@ -122,26 +127,35 @@ class SiteFolder:
     ) -> Self:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`.
 
+        A table that is read batch by batch (`StreamedSource`) stays where it is.
         `peers` are the fingerprints of the other sites of secure sums, where the owner names them.
         Unless it `may_weaken`, nothing is written over the files of a site with stronger limits: `NotAllowed` says what
         would become weaker. The caller is the folder's `sole_owner`.
         """
-        if levels and (folder / "site.json").exists():
+        if levels and not isinstance(X, StreamedSource) and (folder / "site.json").exists():
             X, levels = with_known_levels(X, columns, levels, cls.load(folder).levels)
         usual = usual_methods(with_rows=policy.allows_disclosure)
+        if isinstance(X, StreamedSource):
+            usual = tuple(name for name in usual if aggregator_named(name).streamed_steps)
         methods = tuple(sorted(set(policy.methods))) if policy.methods else usual
+        if isinstance(X, StreamedSource):
+            for name in set(methods) & set(AGGREGATORS):
+                check_streamed(aggregator_named(name), policy)
         made = cls(
             folder=folder.resolve(),
             name=invitation.site,
             columns=columns,
-            digest=table_digest(X, columns, levels or {}),
+            digest=X.digest if isinstance(X, StreamedSource) else table_digest(X, columns, levels or {}),
             levels=dict(levels or {}),
             ledgers=str((ledgers or folder).resolve()),
             policy=replace(policy, methods=methods),  # by name: what is usual may change with koncord
             terms=terms or Terms(),
+            is_streamed=isinstance(X, StreamedSource),
         )
         if not may_weaken and (folder / "site.json").exists():
             check_no_weaker(cls.load(folder), made)
+        if made.keeps_partition and made.is_answered:
+            made.check_kind(X)
         n_answered, change = made.change_of(X)
         if not n_answered:
             raise NotAllowed(
@@ -166,8 +180,12 @@ class SiteFolder:
         if invitation.key:
             note_public(Path(made.ledgers) / f"{made.name}.pub", invitation.key)
         trust(folder, invitation)
-        with atomic_file(folder / "table.npy", private=True) as file:
-            np.save(file, X, allow_pickle=False)
+        if isinstance(X, StreamedSource):
+            X.save(folder)
+        else:
+            (folder / SAMPLED).unlink(missing_ok=True)  # of a table of which nothing was answered
+            with atomic_file(folder / "table.npy", private=True) as file:
+                np.save(file, X, allow_pickle=False)
         made.keep_version(X)
         if peers is not None:
             write_peers(folder, peers, named=True)
@@ -179,8 +197,29 @@ class SiteFolder:
         """Whether answers are sums over a joint partition: with a floor, and without a budget."""
         return self.policy.min_report > 1 and self.policy.budget is None
 
-    def change_of(self, X: FloatArray) -> tuple[int, Change]:
+    @property
+    def is_answered(self) -> bool:
+        """Whether the site took part in a run."""
+        return (self.folder / RUNS).exists() and bool((self.folder / RUNS).read_text(encoding="ascii").strip())
+
+    def check_kind(self, X: FloatArray | StreamedSource) -> None:
+        """`NotAllowed` for a table that cannot take the place of the one that was answered about.
+
+        Of a table that is read batch by batch no row is kept: nobody can say which rows came and went.
+        """
+        before = kept_digest(self.folder)
+        if before == (X.digest if isinstance(X, StreamedSource) else None):
+            return
+        raise NotAllowed(
+            f"Another table than this one was answered from the state folder '{self.folder}' before, and one of them "
+            "is read batch by batch: which rows came and went is not known. Join with that table; or with another "
+            "--state, which knows nothing of what was answered from this one."
+        )
+
+    def change_of(self, X: FloatArray | StreamedSource) -> tuple[int, Change]:
         """How many rows are answered about if the table is X, and by how much it differs from what was before."""
+        if isinstance(X, StreamedSource):
+            return X.table.n_rows, Change()
         kept = read_version(self.folder) if self.keeps_partition else None
         if kept is None or not kept.is_answered:
             return len(X), Change()
@@ -188,9 +227,9 @@ class SiteFolder:
         version, change = next_version(kept.now(self.policy.min_report), X, self.policy.min_report)
         return len(version.X), change
 
-    def keep_version(self, X: FloatArray) -> None:
+    def keep_version(self, X: FloatArray | StreamedSource) -> None:
         """Write which rows the site answers about, now that its table is X; nothing if they stay the same."""
-        if not self.keeps_partition:
+        if not self.keeps_partition or isinstance(X, StreamedSource):
             return
         kept, least = read_version(self.folder), self.policy.min_report
         if kept is None or not kept.is_answered:
@@ -232,6 +271,7 @@ class SiteFolder:
                 allows_sums=content.get("allows_sums", SitePolicy.allows_sums),
             ),
             terms=Terms.from_record(content.get("consent", {})),
+            is_streamed=content.get("is_streamed", False),
         )
 
     def content(self) -> dict[str, Any]:
@@ -247,6 +287,7 @@ class SiteFolder:
             "privacy": budget,
             **limits,
             "consent": self.terms.as_record(),
+            "is_streamed": self.is_streamed,
         }
 
     def run_folder(self, run: str) -> Path:
@@ -349,21 +390,8 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     with locked(own / "lock"), one_thread():
         with noting_refusal(ledger):
             uses = stated_columns(place, statement)
-            kept = read_version(folder) if place.keeps_partition else None
-            site = Site(
-                place.name,
-                np.load(folder / "table.npy", allow_pickle=False),
-                place.columns,
-                uses=uses,
-                estimator=estimator,
-                aggregator=aggregator,
-                policy=place.policy,
-                ledger=ledger,
-                levels=place.levels,
-                partition=None if kept is None else kept.partition(place.policy.min_report),
-                parties=parties,
-            )
-            table = place.digest if kept is None else kept.digest
+            shared = {"uses": uses, "estimator": estimator, "aggregator": aggregator, "ledger": ledger}
+            site, table = streamed_site(place, own, shared) if place.is_streamed else held_site(place, parties, shared)
             identity = {"table": table, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
@@ -378,6 +406,29 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
             place.ledger, answered.replies, sign, site=place.name, run=run, exchange=exchange
         ).as_text()
     return Reply(answered.replies, told_seconds(answered.seconds, place.policy.budget), receipt)
+
+
+def held_site(place: SiteFolder, parties: "Parties | None", shared: Mapping[str, Any]) -> tuple[Site, str]:
+    """The site over the copy of its table, and a digest of the rows that it answers about."""
+    kept = read_version(place.folder) if place.keeps_partition else None
+    site = Site(
+        place.name,
+        np.load(place.folder / "table.npy", allow_pickle=False),
+        place.columns,
+        policy=place.policy,
+        levels=place.levels,
+        partition=None if kept is None else kept.partition(place.policy.min_report),
+        parties=parties,
+        **shared,
+    )
+    return site, place.digest if kept is None else kept.digest
+
+
+def streamed_site(place: SiteFolder, run: Path, shared: Mapping[str, Any]) -> tuple[Site, str]:
+    """The site over a table that is read batch by batch, and a digest of its rows."""
+    source = StreamedSource.load(place.folder)
+    store = SortingsFile(place.folder if place.keeps_partition else run)
+    return StreamedSite(place.name, source.table, policy=place.policy, store=store, **shared), source.digest
 
 
 def asked_statement(place: SiteFolder, method: str, aggregator: Aggregator) -> Statement:
@@ -568,11 +619,15 @@ def write_labels(folder: Path, site: Site, last: bytes) -> None:
         gaussians=attribute.gaussians(),
         seed=site.prepared.seed,
     )
-    found = labeled(model, Table(name=site.name, X=site.table, columns=site.columns, levels=site.levels))
-    held = np.bincount(found.labels, minlength=k)
-    # The weights are those of this site's rows: it knows no others.
-    replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")
-    write_atomic(folder / LABELS, as_csv(found).encode(), private=True)
+    with atomic_file(folder / LABELS, private=True) as file:
+        if isinstance(site, StreamedSite):
+            held = write_batches(file, model, site.all.table, site.name).counts.rows[:-1]
+        else:
+            found = labeled(model, Table(name=site.name, X=site.table, columns=site.columns, levels=site.levels))
+            held = np.bincount(found.labels, minlength=k)
+            file.write(csv_bytes(found))
+        # The weights are those of this site's rows: it knows no others.
+        replace(model, weights=held / held.sum(), holdings=held[None]).save(folder / "model.koncord")
 
 
 @contextmanager

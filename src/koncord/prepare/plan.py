@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
+from koncord.kernels.scaling import on_scale
 from koncord.prepare.settings import Fill
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -113,7 +114,7 @@ class Plan:
             As of `apply`.
         """
         at = {name: position for position, name in enumerate(columns)}
-        scaled = self.scaled(X[:, [at[name] for name in self.columns]])
+        scaled = self.scaled(self._numbers(X, columns))
         if self.missing is None:
             self.check_complete(scaled)
         encoded = [
@@ -154,18 +155,19 @@ class Plan:
 
     def scaled(self, values: FloatArray) -> FloatArray:
         """Columns of numbers on the common scale, NaN where a value is missing."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (self.shaped(values) - self.means) / self.scales
-        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-        return clipped
+        low, high = (None, None) if self.low is None or self.high is None else (self.low, self.high)
+        return on_scale(self.unfenced(values), self.means, self.scales, low, high)
 
     def scaled_unfenced(self, X: FloatArray, columns: Sequence[str]) -> FloatArray:
         """Columns of numbers of a table on the common scale, not moved by the fence; NaN where a value is missing."""
+        return on_scale(self.unfenced(self._numbers(X, columns)), self.means, self.scales)
+
+    def _numbers(self, X: FloatArray, columns: Sequence[str]) -> FloatArray:
+        """The columns of numbers of a table, in the order of the plan; the table itself where it has no others."""
+        if tuple(columns) == self.columns:
+            return X
         at = {name: position for position, name in enumerate(columns)}
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (self.unfenced(X[:, [at[name] for name in self.columns]]) - self.means) / self.scales
-        clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-        return clipped
+        return X[:, [at[name] for name in self.columns]]
 
     def check_complete(self, Z: FloatArray) -> None:
         """Refuse gaps in scaled columns of numbers (n, n_columns) where nothing was agreed about them."""

@@ -10,10 +10,14 @@ nearest group that no row dominates.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
 from koncord.data.batches import SampledTable
+from koncord.errors import TableError
+from koncord.kernels.cutting import CutTree
+from koncord.kernels.scaling import on_scale
 from koncord.protocol.dominance import EQUAL_SHARES, KNOWN_BY_SQUARES, PERCENT, most_square
 from koncord.protocol.partition import (
     BASE,
@@ -27,6 +31,7 @@ from koncord.protocol.partition import (
     rows_of,
     two_valued_as_sent,
 )
+from koncord.protocol.setup import Attribute
 from koncord.types import BoolArray, FloatArray, IntArray
 
 Label = Callable[[FloatArray], IntArray]  # of rows (n, n_columns) as they came, numbers from 0
@@ -42,14 +47,20 @@ class StreamedRows:
     high: FloatArray
     shaping: Shaping | None = None
     two_valued: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    last: list[FloatArray] = field(default_factory=list)  # rows that were coded last, and what they became
 
     def __len__(self) -> int:
         return self.table.n_rows
 
     def coded(self, X: FloatArray) -> FloatArray:
-        """Rows as they came behind logarithm and fence, moved where they dominate."""
-        shaped = X if self.shaping is None else self.shaping.shaped(X)
-        return np.clip(shaped, self.low, self.high)
+        """Rows as they came behind logarithm and fence, moved where they dominate; nobody changes the array.
+
+        What was made of the last rows is held: each answer that made a cell asks for it.
+        """
+        if not self.last or self.last[0] is not X:
+            shaped = X if self.shaping is None else self.shaping.shaped(X)
+            self.last[:] = X, np.clip(shaped, self.low, self.high)
+        return self.last[1]
 
     def batches(self, what: str) -> Iterator[FloatArray]:
         """The rows as they came: one pass, for what is said."""
@@ -95,12 +106,14 @@ def uncoded_rows(table: SampledTable, shaping: Shaping | None = None) -> Streame
     )
 
 
-def streamed_rows(table: SampledTable, shaping: Shaping | None = None) -> StreamedRows:
-    """Rows as answers see them: one pass, for what lies so far out that it dominates a column."""
+def streamed_rows(
+    table: SampledTable, shaping: Shaping | None = None, store: "StreamedStore | None" = None
+) -> StreamedRows:
+    """Rows as answers see them: one pass, for what lies so far out that it dominates a column, unless it is kept."""
     rows = uncoded_rows(table, shaping)
-    low, high = streamed_bounds(rows)
+    low, high = streamed_bounds(rows) if store is None else store.bounds(lambda: streamed_bounds(rows))
     low[rows.two_valued], high[rows.two_valued] = -np.inf, np.inf
-    return replace(rows, low=low, high=high)
+    return replace(rows, low=low, high=high, last=[])
 
 
 def sample_as_sent(table: SampledTable, least: int) -> FloatArray:
@@ -242,6 +255,31 @@ class GroupSummer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scaling:
+    """The scale that sites agreed on, for coded rows."""
+
+    order: IntArray  # places of the columns that are used
+    means: FloatArray
+    scales: FloatArray
+
+    def __call__(self, coded: FloatArray) -> FloatArray:
+        is_all = np.array_equal(self.order, np.arange(coded.shape[1]))
+        return on_scale(coded if is_all else coded[:, self.order], self.means, self.scales)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScaledLabel:
+    """What an answer sorted rows by, on the scale of its run: all of it can be kept on disk."""
+
+    rows: StreamedRows
+    scaling: Scaling
+    by: CutTree | Attribute
+
+    def __call__(self, X: FloatArray) -> IntArray:
+        return self.by.assign(self.scaling(self.rows.coded(X)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sorting:
     """One answer: what it sorted rows by, and the cell and the label that rows then have."""
 
@@ -326,8 +364,50 @@ def cells_after(sortings: Sequence[Sorting], X: FloatArray) -> IntArray:
     return cells
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamedCells:
+    """The cells that all answers made together: the answers that divided one, in their order."""
+
+    sortings: tuple[Sorting, ...]
+    counts: IntArray  # (n_cells,) rows
+    rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
+    n_rarer: IntArray  # (n_cells, n_two_valued) rows that have it
+
+
+class StreamedStore(Protocol):
+    """Where the cells are kept from one answer to the next."""
+
+    def update(self, rows: StreamedRows, change: Callable[[StreamedCells | None], StreamedCells]) -> StreamedCells:
+        """Keep what `change` makes of what is kept (None at first); kept when this returns, nobody between."""
+
+    def first_asked(self, asked: bytes) -> bytes:
+        """The first question for sums over these rows, which is kept from now on: this one if there was none."""
+
+    def bounds(self, find: Callable[[], tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+        """What values are moved to behind the shaping; found once, and kept from then on."""
+
+
+class StreamedInMemory:
+    """Cells kept as long as this object."""
+
+    def __init__(self) -> None:
+        self.cells: StreamedCells | None = None
+        self.asked = b""
+
+    def update(self, rows: StreamedRows, change: Callable[[StreamedCells | None], StreamedCells]) -> StreamedCells:
+        self.cells = change(self.cells)
+        return self.cells
+
+    def first_asked(self, asked: bytes) -> bytes:
+        self.asked = self.asked or asked
+        return self.asked
+
+    def bounds(self, find: Callable[[], tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+        return find()
+
+
 class StreamedPartition:
-    """The partition that all answers of a site over one streamed table make together, kept as long as this object.
+    """The partition that all answers of a site over one streamed table make together.
 
     Parameters
     ----------
@@ -335,33 +415,71 @@ class StreamedPartition:
         The table.
     least : int
         Rows that a cell has at least; 1 allows any label.
+    store : StreamedStore or None, default None
+        Where the cells are kept; None is in memory.
     """
 
-    def __init__(self, rows: StreamedRows, least: int) -> None:
+    def __init__(self, rows: StreamedRows, least: int, store: StreamedStore | None = None) -> None:
         self.rows = rows
         self.least = least
-        self.sortings: tuple[Sorting, ...] = ()
-        n_rarer = rows.table.n_rarer[rows.two_valued]
-        self.n_rarer = n_rarer[None]
-        sent = np.minimum(BASE * np.rint(n_rarer / BASE).astype(np.int64), BASE * (len(rows) // BASE))
-        self.rarer = (sent if least > 1 else n_rarer)[None]
+        self.store: StreamedStore = StreamedInMemory() if store is None else store
+
+    @property
+    def cells(self) -> StreamedCells:
+        """The cells as they are; from now on something was answered."""
+        return self.store.update(self.rows, self._or_one)
+
+    @property
+    def sortings(self) -> tuple[Sorting, ...]:
+        return self.cells.sortings
+
+    @property
+    def rarer(self) -> IntArray:
+        return self.cells.rarer
+
+    def _or_one(self, before: StreamedCells | None) -> StreamedCells:
+        if before is not None:
+            return before
+        n_rarer = self.rows.table.n_rarer[self.rows.two_valued]
+        sent = np.minimum(BASE * np.rint(n_rarer / BASE).astype(np.int64), BASE * (len(self.rows) // BASE))
+        return StreamedCells(
+            sortings=(),
+            counts=np.array([len(self.rows)]),
+            rarer=(sent if self.least > 1 else n_rarer)[None],
+            n_rarer=n_rarer[None],
+        )
 
     def apart(self, label: Label, n_labels: int, least: int = 1) -> StreamedGroups:
         """The rows by label, in groups that may be sent after all that was sent before: one pass."""
-        n_cells = len(self.rarer)
+        found: list[StreamedGroups] = []
+
+        def change(before: StreamedCells | None) -> StreamedCells:
+            groups, after = self._divide(self._or_one(before), label, n_labels, least)
+            found.append(groups)
+            return after
+
+        self.store.update(self.rows, change)
+        return found[0]
+
+    def _divide(
+        self, before: StreamedCells, label: Label, n_labels: int, least: int
+    ) -> tuple[StreamedGroups, StreamedCells]:
+        """The rows by label, and the cells after that."""
+        n_cells = len(before.rarer)
         summer = GroupSummer(~self.rows.is_shared, len(self.rows.two_valued), least_open(self.least))
         origin, scales = self.rows.scale()
         for X in self.rows.batches("groups"):
-            groups = cells_after(self.sortings, X) * n_labels + label(X)
+            groups = cells_after(before.sortings, X) * n_labels + label(X)
             summer.add((self.rows.coded(X) - origin) / scales, self.rows.has_rarer(X), self.rows.is_open(X), groups)
         cells = np.repeat(np.arange(n_cells)[:, None], n_labels, axis=1)
         allowed = np.repeat(np.arange(n_labels)[None], n_cells, axis=0)
         counts = np.zeros(n_labels, dtype=np.int64)
-        rarer, n_rarer = list(self.rarer), list(self.n_rarer)
+        rarer, n_rarer, sizes = list(before.rarer), list(before.n_rarer), before.counts.tolist()
         cell_labels: dict[int, int] = {}
         found: dict[int, list[int]] = {}
         for name in sorted(summer.places):
             found.setdefault(name // n_labels, []).append(name % n_labels)
+        check_cells(before, summer, n_labels)
         for cell, labels in found.items():
             own = [summer.places[cell * n_labels + each] for each in labels]
             parts = self._parts(summer.sums, own, max(least, self.least))
@@ -373,8 +491,10 @@ class StreamedPartition:
                 if at:
                     rarer.append(sent[at])
                     n_rarer.append(sums[at].rarer[0])
+                    sizes.append(int(sums[at].counts[0]))
                 else:
                     rarer[cell], n_rarer[cell] = (sent[0] if len(parts) > 1 else rarer[cell]), sums[0].rarer[0]
+                    sizes[cell] = int(sums[0].counts[0])
                 cell_labels[new] = label_of[part[0]]
                 for group in part:
                     cells[cell, label_of[group]] = new
@@ -383,16 +503,22 @@ class StreamedPartition:
         last = Sorting(label=label, cells=cells, allowed=allowed)
         found_groups = StreamedGroups(
             rows=self.rows,
-            before=self.sortings,
+            before=before.sortings,
             last=last,
             counts=counts,
             rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1),
             n_rarer=np.array(n_rarer, dtype=np.int64).reshape(len(rarer), -1),
             cell_labels=np.array([cell_labels.get(cell, 0) for cell in range(len(rarer))], dtype=np.int64),
         )
-        self.sortings = (*self.sortings, last)
-        self.rarer, self.n_rarer = found_groups.rarer, found_groups.n_rarer
-        return found_groups
+        if len(rarer) == n_cells:  # every row is where it was
+            return found_groups, before
+        after = StreamedCells(
+            sortings=(*before.sortings, last),
+            counts=np.array(sizes, dtype=np.int64),
+            rarer=found_groups.rarer,
+            n_rarer=found_groups.n_rarer,
+        )
+        return found_groups, after
 
     def _divided(self, sent: IntArray, parts: Sequence[GroupSums]) -> Sequence[IntArray]:
         """What a cell sent of its two-valued columns, divided among its parts; without a floor, what they have."""
@@ -404,6 +530,18 @@ class StreamedPartition:
         if self.least <= 1:
             return [[group] for group in groups]
         return streamed_parts(sums, groups, least)
+
+
+def check_cells(before: StreamedCells, summer: GroupSummer, n_labels: int) -> None:
+    """`TableError` unless the cells have the rows that they had: others would tell what is in few rows."""
+    now = np.zeros(len(before.counts), dtype=np.int64)
+    for name, place in summer.places.items():
+        now[name // n_labels] += summer.sums.counts[place]
+    if not np.array_equal(now, before.counts):
+        raise TableError(
+            "The rows of a table that is read batch by batch are not those that were answered about before; a table "
+            "must not change, and is read by the version of koncord that read it first."
+        )
 
 
 def streamed_parts(sums: GroupSums, groups: Sequence[int], least: int) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,19 +10,21 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from koncord._jobs import spread
+from koncord._jobs import in_order
 from koncord._words import text_table
+from koncord.data.batches import BatchedTable
 from koncord.data.files import Table
-from koncord.model.globalmodel import GlobalModel
-from koncord.model.outliers import FAR_OFF, FEW_FAR_OFF, MOST_FAR_OFF
+from koncord.kernels.built import compiled_module
+from koncord.model.globalmodel import FarValues, GlobalModel
+from koncord.model.outliers import FEW_FAR_OFF, MOST_FAR_OFF
 from koncord.runs.record import Crowd, OutlierCounts, RunRecord
 from koncord.types import BoolArray, FloatArray, IntArray
 
+_labeling = compiled_module("_labeling")
 # Distances held at a time: 64 MB.
 MOST_DISTANCES = 1 << 23
 LINES_AT_ONCE = 1 << 16
-# Blocks of lines that are labeled at a time, where there are cores for them: about a million rows.
-BLOCKS_AT_ONCE = 16
+MOVED_AT_ONCE = 1 << 20
 HEADER = ("row", "cluster", "distance", "runner_up", "runner_up_distance")
 OUTLIER_HEADER = "outlier"
 
@@ -40,13 +43,10 @@ class FarOff:
         """Whether every row (n,) is one of them."""
         return np.isin(np.arange(n_rows), self.rows)
 
-    def words(self, start: int, n_rows: int) -> list[str]:
-        """Of so many rows from `start` on the name of that column, for a CSV file; empty where there is none."""
-        found = [""] * n_rows
-        first, last = np.searchsorted(self.rows, (start, start + n_rows))
-        for row, column in zip(self.rows[first:last].tolist(), self.column[first:last].tolist(), strict=True):
-            found[row - start] = csv_field(self.columns[column])
-        return found
+    def words(self) -> list[bytes]:
+        """Of each of them the name of that column, for a CSV file."""
+        fields = [csv_field(column).encode() for column in self.columns]
+        return [fields[column] for column in self.column.tolist()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,19 +76,12 @@ def assign(model: GlobalModel, X: FloatArray, *, quantile: float | None = None) 
 
 def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None = None) -> Assignments:
     """Assign every row of Z (n, n_features), as the model's plan makes it."""
-    labels = np.empty(len(Z), dtype=np.int64)
-    distances, runner_ups, runner_up_distances = np.empty(len(Z)), np.empty(len(Z), dtype=np.int64), np.empty(len(Z))
-    step = max(MOST_DISTANCES // model.n_clusters, 1) if model.gaussians is None else model.gaussians.rows_at_once
-    for start in range(0, len(Z), step):
-        part = slice(start, start + step)
-        to_centers, order = distances_in(model, Z[part])
-        rows = np.arange(len(to_centers))
-        labels[part] = model.assign(Z[part]) if model.gaussians is None else order.argmin(axis=1)
-        distances[part] = to_centers[rows, labels[part]]
-        order[rows, labels[part]] = np.inf
-        runner_ups[part] = order.argmin(axis=1)
-        runner_up_distances[part] = to_centers[rows, runner_ups[part]]
     has_others = model.n_clusters > 1
+    if model.gaussians is None:
+        labels, distances, runner_ups, runner_up_distances = by_centers(model, Z)
+    else:
+        labels, squared, runner_ups, runner_up_squared = model.gaussians.two_nearest(Z)
+        distances, runner_up_distances = np.sqrt(squared), np.sqrt(runner_up_squared)
     return Assignments(
         labels=labels if quantile is None else model.without_outliers(Z, labels, quantile),
         distances=distances,
@@ -97,23 +90,53 @@ def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None =
     )
 
 
+def by_centers(model: GlobalModel, Z: FloatArray) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
+    """The nearest center of every scaled row and the one after it, each with its distance."""
+    labels, runner_ups = np.empty(len(Z), dtype=np.int64), np.empty(len(Z), dtype=np.int64)
+    distances, runner_up_distances = np.empty(len(Z)), np.empty(len(Z))
+    step = max(MOST_DISTANCES // model.n_clusters, 1)
+    for start in range(0, len(Z), step):
+        part = slice(start, start + step)
+        to_centers = model.distances_of(Z[part])
+        order, rows = to_centers.copy(), np.arange(len(to_centers))
+        labels[part] = model.assign(Z[part])
+        distances[part] = to_centers[rows, labels[part]]
+        order[rows, labels[part]] = np.inf
+        runner_ups[part] = order.argmin(axis=1)
+        runner_up_distances[part] = to_centers[rows, runner_ups[part]]
+    return labels, distances, runner_ups, runner_up_distances
+
+
 def far_off_rows(model: GlobalModel, table: Table, labels: IntArray, site: str | None = None) -> FarOff | None:
     """The rows of a table with a value far off in their cluster; None where the model has no shape of the clusters."""
-    beyond = model.far_off(table, labels, site)
-    if beyond is None:
+    found = model.far_values(table.X, table.columns, labels, site)
+    if found is None:
         return None
-    columns = model.plan.columns
-    is_far = beyond > FAR_OFF
-    counts = np.zeros((model.n_clusters, len(columns)), dtype=np.int64)
-    np.add.at(counts, labels, is_far)
-    rows = np.bincount(labels, minlength=model.n_clusters)
-    is_crowded = counts > np.maximum(MOST_FAR_OFF * rows, FEW_FAR_OFF)[:, None]
-    is_outlier = is_far & ~is_crowded[labels]
-    found = np.flatnonzero(is_outlier.any(axis=1))
+    return without_crowds(found, model.plan.columns, np.bincount(labels, minlength=model.n_clusters))
+
+
+def without_crowds(far: FarValues, columns: tuple[str, ...], held: IntArray) -> FarOff:
+    """The rows with values far off, without the crowds: too many rows of one cluster that are far off in one column.
+
+    Parameters
+    ----------
+    far : FarValues
+        Of all rows of a table.
+    columns : tuple of str
+        Names of the columns of numbers.
+    held : array (n_clusters,)
+        How many rows each cluster has.
+    """
+    counts = np.zeros((len(held), len(columns)), dtype=np.int64)
+    np.add.at(counts, (far.labels, far.columns), 1)
+    is_crowded = counts > np.maximum(MOST_FAR_OFF * held, FEW_FAR_OFF)[:, None]
+    own = np.flatnonzero(~is_crowded[far.labels, far.columns])
+    farthest = own[np.lexsort((far.columns[own], -far.beyond[own], far.rows[own]))]  # of each row first
+    rows, first = np.unique(far.rows[farthest], return_index=True)
     return FarOff(
         columns=columns,
-        rows=found,
-        column=np.where(is_outlier, beyond, 0.0)[found].argmax(axis=1) if len(found) else found,
+        rows=rows,
+        column=far.columns[farthest[first]],
         crowded={(cluster, columns[at]): int(counts[cluster, at]) for cluster, at in np.argwhere(is_crowded).tolist()},
     )
 
@@ -135,55 +158,76 @@ def outlier_counts(found: Sequence[FarOff]) -> OutlierCounts:
     )
 
 
-def distances_in(model: GlobalModel, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Distances of scaled rows to all clusters, each in its own metric, and what the most likely one is least by."""
-    if model.gaussians is None:
-        distances = model.distances_of(Z)
-        return distances, distances.copy()
-    squared, joint = model.gaussians.judged(Z)
-    return np.sqrt(squared), -joint
-
-
 def as_csv(found: Assignments) -> str:
     """One line a row, numbered from 1; what is known of other clusters stays empty where there is one only."""
-    starts = range(0, len(found), LINES_AT_ONCE)
-    return "".join([csv_header(has_outliers=found.outliers is not None), *spread(partial(lines_of, found), starts)])
+    return csv_bytes(found).decode()
+
+
+def csv_bytes(found: Assignments) -> bytes:
+    """The same as bytes."""
+    header = csv_header(has_outliers=found.outliers is not None).encode()
+    words = [] if found.outliers is None else found.outliers.words()
+    blocks = in_order(partial(lines_of, found, words), range(0, len(found), LINES_AT_ONCE))
+    return b"".join([header, *blocks])
 
 
 def csv_header(*, has_outliers: bool = False) -> str:
     return ",".join((*HEADER, OUTLIER_HEADER) if has_outliers else HEADER) + "\n"
 
 
-def lines_of(found: Assignments, start: int, *, before: int = 0) -> str:
-    """The lines of some rows, from `start` on: one format for all of them, for that is what costs least.
+def lines_of(found: Assignments, words: Sequence[bytes], start: int) -> bytes:
+    """The lines of some rows of a table, from `start` on; `words` are those of its outliers."""
+    stop = start + LINES_AT_ONCE
+    if found.outliers is None:
+        return written(found, slice(start, stop), start + 1).text
+    first, last = np.searchsorted(found.outliers.rows, (start, stop))
+    lines = written(found, slice(start, stop), start + 1, found.outliers.rows[first:last] - start)
+    return b"".join(pieces(lines.text, zip(lines.ends.tolist(), words[first:last], strict=True)))
 
-    `before` is the number of rows that came before these in other batches.
+
+class Lines(NamedTuple):
+    """Lines of CSV, and where those of some rows end."""
+
+    text: bytes
+    ends: IntArray
+
+
+def written(found: Assignments, part: slice, first: int, rows: IntArray | None = None) -> Lines:
+    """The lines of some rows, numbered from `first`: in C where it was built, else in one format for all of them.
+
+    With `rows`, rising and counted from the start of the part, every line has an empty field at its end, and `ends` is
+    where the lines of these rows end: what is in the field may be known later.
     """
-    part = slice(start, start + LINES_AT_ONCE)
-    labels = found.labels[part].tolist()
-    first = before + start + 1
-    columns: list[Sequence[Any]] = [range(first, first + len(labels)), labels, found.distances[part].tolist()]
-    line = "%d,%d,%.6g,,"
-    if found.runner_ups is not None and found.runner_up_distances is not None:
-        columns += [found.runner_ups[part].tolist(), found.runner_up_distances[part].tolist()]
-        line = "%d,%d,%.6g,%d,%.6g"
-    if found.outliers is not None:
-        columns.append(found.outliers.words(start, len(labels)))
-        line += ",%s"
-    line += "\n"
-    values: list[Any] = [None] * (len(columns) * len(labels))
-    for at, column in enumerate(columns):
-        values[at :: len(columns)] = column
-    return line * len(labels) % tuple(values)
+    ends = np.empty(0 if rows is None else len(rows), dtype=np.int64)
+    others = [each for each in (found.runner_ups, found.runner_up_distances) if each is not None]
+    columns = [np.ascontiguousarray(each[part]) for each in (found.labels, found.distances, *others)]
+    if _labeling is not None:
+        padded = columns if others else [*columns, columns[0][:0], columns[1][:0]]
+        places = ends if rows is None else np.ascontiguousarray(rows)
+        return Lines(_labeling.lines(first, *padded, rows is not None, places, ends), ends)
+    line = ("%d,%d,%.6g,%d,%.6g" if others else "%d,%d,%.6g,,") + ("\n" if rows is None else ",\n")
+    n = len(columns[0])
+    values: list[Any] = [None] * ((1 + len(columns)) * n)
+    for at, column in enumerate([range(first, first + n), *(each.tolist() for each in columns)]):
+        values[at :: 1 + len(columns)] = column
+    text = (line * n % tuple(values)).encode()
+    if rows is not None and len(rows):
+        ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))[rows]
+    return Lines(text, ends)
 
 
-def counting_outliers(record: RunRecord, found: Sequence[Assignments]) -> RunRecord:
-    """The record of a run with the outliers of its tables."""
-    return counting(record, [each.outliers for each in found])
+def pieces(text: bytes, words: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    """A text with words put into it, each where it is said."""
+    start = 0
+    for end, word in words:
+        yield text[start:end]
+        yield word
+        start = end
+    yield text[start:]
 
 
 def counting(record: RunRecord, found: Sequence[FarOff | None]) -> RunRecord:
-    """The same from what was found in each table; the record as it is where nothing was looked for."""
+    """The record of a run with the outliers of its tables; as it is where nothing was looked for."""
     looked_for = [each for each in found if each is not None]
     return replace(record, outliers=outlier_counts(looked_for)) if looked_for else record
 
@@ -279,60 +323,149 @@ def as_counts_text(counted: LabelCounts) -> str:
 
 
 class Block(NamedTuple):
-    """Some rows of a table, as the model's plan makes them, and how many came before."""
+    """Some rows of a table as they came, and how many came before."""
 
-    Z: FloatArray
+    X: FloatArray
     before: int
 
 
+class LabeledBlock(NamedTuple):
+    """The lines of a block, what they count, and values that are far off, where these are looked for."""
+
+    lines: Lines
+    counts: LabelCounts
+    held: IntArray  # (n_clusters,) rows of each cluster, outliers with the nearest
+    far: FarValues | None
+    at: IntArray  # rows of the block with such values
+
+
+class Labeled(NamedTuple):
+    """What was found in a table that was labeled batch by batch."""
+
+    counts: LabelCounts
+    outliers: FarOff | None
+
+
 def write_labels(
-    file: IO[bytes], model: GlobalModel, batches: Iterable[FloatArray], *, quantile: float | None = None
-) -> LabelCounts:
-    """Write the labels of rows that come batch by batch, as `as_csv` has them, and count them.
+    file: IO[bytes],
+    model: GlobalModel,
+    table: BatchedTable,
+    site: str | None = None,
+    *,
+    quantile: float | None = None,
+) -> Labeled:
+    """Write the labels of a table that is read batch by batch, as `as_csv` has them, and count them: one pass.
+
+    Which rows have a value far off is known at the end: until then the places where a word may come are held.
 
     Parameters
     ----------
     file : file
-        Open, to write bytes to.
+        Open, to write bytes to and to read them.
     model : GlobalModel
         The model.
-    batches : iterable of array (n, n_features)
-        Rows as the model's plan makes them.
+    table : BatchedTable
+        The table.
+    site : str or None, default None
+        The site that it is of.
     quantile : float or None, default None
         With one, a row beyond it is an outlier.
     """
-    file.write(csv_header().encode())
+    k, has_outliers = model.n_clusters, model.gaussians is not None
+    n_bytes = file.write(csv_header(has_outliers=has_outliers).encode())
+    total, held = LabelCounts(rows=np.zeros(k + 1, dtype=np.int64), distances=np.zeros(k + 1)), np.zeros(k, np.int64)
+    work = partial(labeled_block, model, table.columns, site, quantile)
+    far: list[FarValues] = []
+    ends = [np.empty((0, 2), dtype=np.int64)]  # rows, and where their lines end
+    for block in in_order(work, blocks_of(model.raw_batches(table))):
+        total += block.counts
+        held += block.held
+        if block.far is not None:
+            far.append(block.far)
+            ends.append(np.column_stack([block.at, block.lines.ends + n_bytes]))
+        n_bytes += file.write(block.lines.text)
+    if not has_outliers:
+        return Labeled(total, None)
+    outliers = without_crowds(joined(far), model.plan.columns, held)
+    places = np.concatenate(ends)
+    at = places[np.searchsorted(places[:, 0], outliers.rows), 1]
+    insert(file, list(zip(at.tolist(), outliers.words(), strict=True)), n_bytes)
+    return Labeled(total, outliers)
+
+
+def labeled_block(
+    model: GlobalModel, columns: tuple[str, ...], site: str | None, quantile: float | None, block: Block
+) -> LabeledBlock:
+    """Labels of a block of rows, and what they count."""
     k = model.n_clusters
-    total = LabelCounts(rows=np.zeros(k + 1, dtype=np.int64), distances=np.zeros(k + 1))
-    for blocks in several(blocks_of(batches), BLOCKS_AT_ONCE):
-        for lines, counted in spread(partial(labeled_block, model, quantile), blocks):
-            file.write(lines)
-            total += counted
-    return total
+    found = assign_scaled(model, model.scaled_batch(block.X, columns, site))
+    far = model.far_values(block.X, columns, found.labels, site)
+    held = np.bincount(found.labels, minlength=k)
+    if quantile is not None:
+        Z = model.scaled_batch(block.X, columns, site)
+        found = replace(found, labels=model.without_outliers(Z, found.labels, quantile))
+    if far is None:
+        lines, at = written(found, slice(None), block.before + 1), np.empty(0, dtype=np.int64)
+    else:
+        at = np.unique(far.rows)
+        lines = written(found, slice(None), block.before + 1, at)
+        far = replace(far, rows=far.rows + block.before)
+    return LabeledBlock(lines, label_counts(found, k), held, far, at + block.before)
 
 
-def labeled_block(model: GlobalModel, quantile: float | None, block: Block) -> tuple[bytes, LabelCounts]:
-    """The lines of a block, and what they count."""
-    found = assign_scaled(model, block.Z, quantile=quantile)
-    return lines_of(found, 0, before=block.before).encode(), label_counts(found, model.n_clusters)
+def labeled_batches(model: GlobalModel, table: BatchedTable, site: str | None = None) -> tuple[IntArray, FarOff | None]:
+    """The labels (n,) of a table that is read batch by batch, and its rows with a value far off: one pass."""
+    labels, far, before = [np.empty(0, dtype=np.int64)], [], 0
+    for X in model.raw_batches(table):
+        labels.append(model.assign(model.scaled_batch(X, table.columns, site)))
+        own = model.far_values(X, table.columns, labels[-1], site)
+        if own is not None:
+            far.append(replace(own, rows=own.rows + before))
+        before += len(X)
+    whole = np.concatenate(labels)
+    if model.gaussians is None:
+        return whole, None
+    return whole, without_crowds(joined(far), model.plan.columns, np.bincount(whole, minlength=model.n_clusters))
+
+
+def joined(found: Sequence[FarValues]) -> FarValues:
+    """The values far off of all blocks."""
+    nowhere = np.empty(0, dtype=np.int64)
+    return FarValues(
+        rows=np.concatenate([nowhere, *(each.rows for each in found)]),
+        columns=np.concatenate([nowhere, *(each.columns for each in found)]),
+        beyond=np.concatenate([np.empty(0), *(each.beyond for each in found)]),
+        labels=np.concatenate([nowhere, *(each.labels for each in found)]),
+    )
+
+
+def insert(file: IO[bytes], words: Sequence[tuple[int, bytes]], n_bytes: int) -> None:
+    """Put words into a file of so many bytes, each where it is said, rising: from the last on, so that room is made."""
+    stop, shift = n_bytes, sum(len(word) for _, word in words)
+    for at, word in reversed(words):
+        move(file, at, stop, shift)
+        shift -= len(word)
+        file.seek(at + shift)
+        file.write(word)
+        stop = at
+    file.seek(0, os.SEEK_END)
+
+
+def move(file: IO[bytes], start: int, stop: int, by: int) -> None:
+    """Move a part of a file forward, the end of it first."""
+    while stop > start:
+        n = min(stop - start, MOVED_AT_ONCE)
+        file.seek(stop - n)
+        moved = file.read(n)
+        file.seek(stop - n + by)
+        file.write(moved)
+        stop -= n
 
 
 def blocks_of(batches: Iterable[FloatArray]) -> Iterator[Block]:
     """Blocks of at most `LINES_AT_ONCE` rows."""
     before = 0
-    for Z in batches:
-        for start in range(0, len(Z), LINES_AT_ONCE):
-            yield Block(Z[start : start + LINES_AT_ONCE], before + start)
-        before += len(Z)
-
-
-def several(blocks: Iterable[Block], n: int) -> Iterator[list[Block]]:
-    """The blocks, n at a time."""
-    waiting: list[Block] = []
-    for block in blocks:
-        waiting.append(block)
-        if len(waiting) == n:
-            yield waiting
-            waiting = []
-    if waiting:
-        yield waiting
+    for X in batches:
+        for start in range(0, len(X), LINES_AT_ONCE):
+            yield Block(X[start : start + LINES_AT_ONCE], before + start)
+        before += len(X)

@@ -1,19 +1,19 @@
 """The folder of a run: its files, and how it appears whole or not at all."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 
 from koncord._files import atomic_file, write_atomic
+from koncord.data.batches import BatchedTable
 from koncord.model.globalmodel import GlobalModel
-from koncord.runs.assignments import Assignments, as_csv, write_labels
+from koncord.runs.assignments import Assignments, FarOff, csv_bytes, write_labels
 from koncord.runs.record import RunRecord
 from koncord.runs.reports import Reports
 from koncord.runs.sites import shown_sites, sites_csv
-from koncord.types import FloatArray
 
 MODEL, RECORD, PAGE, LABELS = "model.koncord", "run.json", "report.html", "labels"
 REPORTS, LOCK, SITES = "reports.koncord", "lock", "sites.csv"
@@ -24,10 +24,9 @@ def write_run(
     model: GlobalModel,
     record: RunRecord,
     page: str,
-    labels: Mapping[str, Assignments | Iterable[FloatArray]] | None = None,
     reports: Reports | None = None,
 ) -> None:
-    """Write the files of a run into a folder.
+    """Write the files of a run into a folder, except the labels (`write_site_labels`).
 
     Parameters
     ----------
@@ -39,17 +38,12 @@ def write_run(
         How it was found.
     page : str
         The report, as HTML.
-    labels : mapping of str to Assignments or iterable of arrays, default None
-        The clusters of the rows of each site, which are written too, or its rows, batch by batch, as the model's plan
-        makes them. None where the tables are not here.
     reports : Reports, default None
         What the sites sent, in a file that its owner alone may read; None where it is not kept. It comes last: as long
         as it holds a site, the site can be forgotten again.
     """
     model.save(folder / MODEL)
     record.save(folder / RECORD)
-    if labels is not None:
-        write_site_labels(folder, model, labels)
     write_atomic(folder / PAGE, page.encode())
     if shown_sites(model) != model.sites:
         write_atomic(folder / SITES, sites_csv(model, record).encode())
@@ -64,15 +58,29 @@ def replace_run(folder: Path, model: GlobalModel, record: RunRecord, page: str, 
 
 
 def write_site_labels(
-    folder: Path, model: GlobalModel, labels: Mapping[str, Assignments | Iterable[FloatArray]]
-) -> None:
+    folder: Path, model: GlobalModel, labels: Mapping[str, Assignments | BatchedTable]
+) -> list[FarOff | None]:
+    """Write the labels of the rows of each site; the rows of each with a value far off, where these were looked for.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run, without labels.
+    model : GlobalModel
+        The model that was found.
+    labels : mapping of str to Assignments or BatchedTable
+        What was found at each site, or its table, which is labeled batch by batch.
+    """
     (folder / LABELS).mkdir()
-    for site, found in labels.items():
+    far_off = []
+    for site, own in labels.items():
         with atomic_file(labels_file(folder, site)) as file:
-            if isinstance(found, Assignments):
-                file.write(as_csv(found).encode())
+            if isinstance(own, Assignments):
+                file.write(csv_bytes(own))
+                far_off.append(own.outliers)
             else:
-                write_labels(file, model, found)
+                far_off.append(write_labels(file, model, own, site).outliers)
+    return far_off
 
 
 def read_run(folder: Path) -> tuple[GlobalModel, RunRecord]:

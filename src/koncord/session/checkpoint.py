@@ -25,7 +25,7 @@ from koncord.errors import CheckpointError, MessageError
 from koncord.protocol import setup
 from koncord.protocol.received import read_seconds
 from koncord.protocol.wire import pack, unpack
-from koncord.session.site import Site
+from koncord.session.site import SentScale, Site
 from koncord.session.transport import LEFT_OUT, Carried
 from koncord.types import LocalEstimate
 
@@ -191,6 +191,7 @@ class SiteMemory:
     def _keep(self) -> None:
         kept: dict[str, Any] = {
             "measured": self.site.measured,
+            "sent_scale": self.site.sent_scale,
             "prepared": self.site.prepared,
             "estimate": self.site.estimate,
             "state": self.site.state,
@@ -225,6 +226,8 @@ class SiteMemory:
             seconds=header["seconds"],
         )
         self.site.guard.restore(header["guard"])
+        if "sent_scale" in blobs:
+            self.site.sent_scale = unpack(blobs["sent_scale"], (SentScale,))[0]
         if "measured" in blobs:
             self.site.resume_measured(unpack(blobs["measured"], (setup.Measure,))[0])
         prepared = unpack(blobs["prepared"], (setup.Prepare,))[0] if "prepared" in blobs else None

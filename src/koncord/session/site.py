@@ -5,7 +5,7 @@ The same object answers in one process and over a network: bytes in, bytes out.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from koncord._validation import LARGEST_VALUE
 from koncord.aggregate.base import Aggregator, Grouped, Local, as_instance, sends_rows
 from koncord.aggregate.private import PrivateClient, check_private_form, private_client
 from koncord.errors import DisclosureRefused, MessageError
-from koncord.estimate.base import adapted
+from koncord.estimate.named import made
 from koncord.kernels.assign import sums_by_label
 from koncord.prepare.columns import level_counts
 from koncord.prepare.plan import OTHER
@@ -41,6 +41,15 @@ from koncord.types import FloatArray, IntArray, LocalEstimate
 
 if TYPE_CHECKING:
     from koncord.privacy.releases import Parties, SummedClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentScale:
+    """Means and roots of scatters of columns, as a site has sent them."""
+
+    columns: tuple[str, ...]
+    means: FloatArray
+    deviations: FloatArray
 
 
 class Site:
@@ -112,6 +121,7 @@ class Site:
         self.estimator = estimator
         self.steps = aggregator.client_steps
         self.measured: setup.Measure | None = None
+        self.sent_scale: SentScale | None = None  # of a site that would need another pass over its rows to know it
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
         self.state: Any = None
@@ -362,8 +372,10 @@ class Site:
         self.measured = measured
 
     def _estimated(self, X: FloatArray, seed: int) -> LocalEstimate:
+        from koncord.estimate.base import adapted  # with scikit-learn, which most runs do without
+
         rng = np.random.default_rng(client_stream(seed, self.name, 0))
-        return adapted(self.estimator).estimate(X, draw_seed(rng))
+        return adapted(made(self.estimator)).estimate(X, draw_seed(rng))
 
     def _told(self, message: setup.Prepare) -> setup.Prepared:
         """What the server hears of phase 1, if it asks: nothing, of a table below the floor."""

@@ -4,14 +4,14 @@ It holds a sample of the rows, from which columns are sketched, phase 1 runs and
 and second moments are those of all rows, and the joint partition is held on all rows (`koncord.protocol.streamed`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, LabelScaled, StreamedLocal
+from koncord.aggregate.base import Aggregator, Sorter, StreamedLocal
 from koncord.data.batches import SampledTable
 from koncord.errors import MessageError
 from koncord.kernels.assign import sums_by_label
@@ -19,13 +19,23 @@ from koncord.prepare.plan import Plan
 from koncord.prepare.sketch import rounded_down
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
-from koncord.protocol.partition import Shaping
-from koncord.protocol.streamed import StreamedGroups, StreamedPartition, sample_as_sent, streamed_rows, uncoded_rows
+from koncord.protocol.streamed import (
+    ScaledLabel,
+    Scaling,
+    StreamedGroups,
+    StreamedInMemory,
+    StreamedPartition,
+    StreamedStore,
+    sample_as_sent,
+    streamed_rows,
+    uncoded_rows,
+)
+from koncord.protocol.wire import pack
 from koncord.session.policy import SitePolicy
-from koncord.session.site import Site
+from koncord.session.site import SentScale, Site
 from koncord.types import FloatArray, IntArray
 
-Scale = Callable[[FloatArray], FloatArray]  # coded rows (n, n_columns) -> rows on the agreed scale
+Scale = Callable[[FloatArray], FloatArray]  # coded rows (n, n_columns) -> rows on some scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +72,10 @@ class StreamedSite(Site):
         What the site's owner lets leave it; a privacy budget is refused.
     ledger : Ledger or None, default None
         Where every message is noted before it leaves, or None.
+    store : StreamedStore or None, default None
+        What was answered of the rows before; None: nothing, and it is kept as long as this object.
+    uses : sequence of str or None, default None
+        Columns that this site answers about; None is all of them.
     """
 
     def __init__(
@@ -73,6 +87,8 @@ class StreamedSite(Site):
         aggregator: Aggregator | type[Aggregator],
         policy: SitePolicy | None = None,
         ledger: Ledger | None = None,
+        store: StreamedStore | None = None,
+        uses: Sequence[str] | None = None,
     ) -> None:
         check_streamed(aggregator, policy)
         super().__init__(
@@ -83,11 +99,12 @@ class StreamedSite(Site):
             aggregator=aggregator,
             policy=policy,
             ledger=ledger,
+            uses=uses,
         )
+        self.store: StreamedStore = StreamedInMemory() if store is None else store
         self.table = self.answered = self.X = table.sample  # what phase 1 sees; the partition is of all rows
         self.all = table
         self.all_rows: StreamedPartition | None = None  # once it is known how columns are shaped
-        self.sent_scale: tuple[FloatArray, FloatArray] | None = None  # means and deviations of columns, as sent
         self.streamed_steps = aggregator.streamed_steps
 
     @property
@@ -123,27 +140,28 @@ class StreamedSite(Site):
     def _surveyed(self) -> setup.Sketch:
         """Blocks of the sample, and how many values there are in all rows."""
         n, n_sample = self.all.n_rows, len(self.all.sample)
-        sent = setup.survey(sample_as_sent(self.all, self.min_report), self.columns, {}, self.min_report)
+        sent = setup.survey(self._used(sample_as_sent(self.all, self.min_report)), self.uses, {}, self.min_report)
         if n < self.min_report:
             return replace(sent, count=0)
         ends = np.minimum(np.ceil(sent.ends * (n / n_sample)).astype(np.int64), n // 2)
-        exact = replace(sent, count=n, available=np.full(len(self.columns), n), ends=ends)
+        exact = replace(sent, count=n, available=np.full(len(self.uses), n), ends=ends)
         return exact if self.min_report <= 1 else setup.rounded_sketch(exact)
 
     def _described(self) -> setup.Moments:
         self._shape(setup.Describe())
         if self.all.n_rows < self.min_report:
-            return setup.describe(self.all.sample[:0], self.columns, self.min_report)
-        origin, scales = self.cells.rows.scale()
-        sums = self._summed(lambda coded: (coded - origin) / scales)
+            return setup.describe(self._used(self.all.sample[:0]), self.uses, self.min_report)
+        at = setup.order_of(self.columns, self.uses)
+        origin, scales = (each[at] for each in self.cells.rows.scale())
+        sums = self._summed(lambda coded: (coded[:, at] - origin) / scales, at)
         exact = setup.Moments(
-            columns=self.columns,
+            columns=self.uses,
             count=self.all.n_rows,
             means=origin + scales * sums.means,
             scatters=scales**2 * sums.scatters,
         )
         sent = exact if self.min_report <= 1 else setup.rounded(exact)
-        self.sent_scale = sent.means, np.sqrt(sent.scatters)
+        self.sent_scale = SentScale(columns=self.uses, means=sent.means, deviations=np.sqrt(sent.scatters))
         return sent
 
     def _measures(self, message: setup.Measure) -> setup.Measured:
@@ -161,25 +179,48 @@ class StreamedSite(Site):
             pairs=pairs if message.paired else None,
         )
         sent = exact if self.min_report <= 1 else setup.rounded_measures(exact, message)
-        self.sent_scale = message.means + message.scales * sent.means, message.scales * np.sqrt(sent.scatters)
+        self.sent_scale = SentScale(
+            columns=message.columns,
+            means=message.means + message.scales * sent.means,
+            deviations=message.scales * np.sqrt(sent.scatters),
+        )
         return sent
 
     def _shape(self, message: setup.Measure | setup.Describe) -> None:
-        """The first question for sums says how columns are shaped for good: one pass."""
+        """The first question for sums says how columns are shaped for good: one pass, if nothing is kept of it."""
+        asked = message
         if self.all_rows is None:
-            shaping = None
-            if isinstance(message, setup.Measure):
-                if self.min_report > 1:
-                    message = setup.without_windows(message, uncoded_rows(self.all).sample(), self.columns)
-                shaping = Shaping(plan=message.plan(), at=setup.order_of(self.columns, message.columns))
-            self.all_rows = StreamedPartition(streamed_rows(self.all, shaping), self.min_report)
+            if isinstance(asked, setup.Measure) and self.min_report > 1:
+                asked = setup.without_windows(asked, uncoded_rows(self.all).sample(), self.columns)
+            shaping = setup.shaping_of(self.store.first_asked(pack(asked)), self.columns)
+            rows = streamed_rows(self.all, shaping, self.store)
+            self.all_rows = StreamedPartition(rows, self.min_report, self.store)
+        if isinstance(message, setup.Measure) and self.min_report > 1:
+            self._check_logged(message)
+
+    def _check_logged(self, message: setup.Measure) -> None:
+        """Refuse other logarithms than those of the first question: all rows are kept behind these."""
+        kept = self.cells.rows.shaping
+        logged = np.zeros(len(self.columns), dtype=np.bool_)
+        if kept is not None:
+            logged[kept.at] = kept.plan.is_logged
+        if not np.array_equal(logged[setup.order_of(self.columns, message.columns)], message.plan().is_logged):
+            raise MessageError(
+                f"site {self.name!r} reads its table batch by batch and has answered with other logarithms before."
+            )
 
     def _summed(self, scale: Scale, used: IntArray | None = None, asked: setup.Measure | None = None) -> "ScaledSums":
         """Sums over all rows, two-valued columns as they are sent of one cell: one pass."""
         rows, n = self.cells.rows, self.all.n_rows
         at = np.arange(len(self.columns)) if used is None else used
         sums, products, fenced = np.zeros(len(at)), np.zeros((len(at), len(at))), np.zeros(len(at), dtype=np.int64)
-        plan = None if asked is None else asked.plan()
+        plan = None
+        if asked is not None:
+            # Beyond the fence that holds: how many lie beyond another one in every run would tell values by bisection.
+            plan = (
+                setup.kept_fence(self.store.first_asked(pack(asked)), asked) if self.min_report > 1 else asked
+            ).plan()
+        sent_rarer = self.cells.rarer.sum(axis=0)
         for X in rows.batches("sums"):
             Z = scale(rows.coded(X))
             sums += Z.sum(axis=0)
@@ -189,7 +230,7 @@ class StreamedSite(Site):
         values = scale(rows.coded(np.nan_to_num(self.all.pairs, nan=1.0)))
         for place, column in enumerate(at.tolist()):
             if column in rows.two_valued:
-                n_rarer = int(self.cells.rarer[0, rows.two_valued.tolist().index(column)])
+                n_rarer = int(sent_rarer[rows.two_valued.tolist().index(column)])
                 more, rarer = values[:, place]
                 sums[place] = (n - n_rarer) * more + n_rarer * rarer
                 products[place, place] = (n - n_rarer) * more**2 + n_rarer * rarer**2
@@ -201,44 +242,31 @@ class StreamedSite(Site):
         """The sample as the plan makes it."""
         return self._scale_of(message.plan())(self.cells.rows.coded(self.all.sample))
 
-    def _scale_of(self, plan: Plan) -> Scale:
-        order = setup.order_of(self.columns, plan.columns)
-
-        def scale(coded: FloatArray) -> FloatArray:
-            scaled = (coded[:, order] - plan.means) / plan.scales
-            clipped: FloatArray = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
-            return clipped
-
-        return scale
+    def _scale_of(self, plan: Plan) -> Scaling:
+        return Scaling(order=setup.order_of(self.columns, plan.columns), means=plan.means, scales=plan.scales)
 
     def _check_scale(self, message: setup.Prepare) -> None:
         if self.sent_scale is None:
             raise MessageError(f"site {self.name!r} was sent a scale before it was asked for sums.")
-        sent = self.columns if self.measured is None else self.measured.columns
-        order = setup.order_of(sent, message.columns)
-        means, deviations = self.sent_scale
+        order = setup.order_of(self.sent_scale.columns, message.columns)
+        means, deviations = self.sent_scale.means, self.sent_scale.deviations
         if self.all.n_rows >= self.min_report:
             with np.errstate(over="ignore"):
                 farthest = (np.abs(means[order] - message.means) + deviations[order]) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
 
-    def resume_measured(self, measured: setup.Measure) -> None:
-        self._shape(measured)
-        self._measures(measured)
-        self.measured = measured
-
     # --- rounds ---
 
-    def _sorted(self, label: LabelScaled, n_labels: int, least: int) -> ScaledStreamedGroups:
+    def _sorted(self, by: Sorter, n_labels: int, least: int) -> ScaledStreamedGroups:
         assert self.prepared is not None
         rows, scale = self.cells.rows, self._scale_of(self.prepared.plan())
-        groups = self.cells.apart(lambda X: label(scale(rows.coded(X))), n_labels, least)
+        groups = self.cells.apart(ScaledLabel(rows=rows, scaling=scale, by=by), n_labels, least)
         return ScaledStreamedGroups(groups=groups, scale=scale, sample_labels=groups.labels(self.all.sample))
 
     def _attributed(self, message: setup.Attribute) -> setup.Holdings:
         """Rows of each cluster, of all rows; silhouettes of cells or, without a floor, of rows of the sample."""
-        groups = self._sorted(message.assign, len(message.centers), 1)
+        groups = self._sorted(message, len(message.centers), 1)
         if self.min_report > 1:
             return self._attributed_cells(groups, len(message.centers))
         counts = np.where(groups.counts >= self.min_report, groups.counts, 0)

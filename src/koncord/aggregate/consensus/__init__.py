@@ -14,7 +14,6 @@ from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import (
@@ -136,7 +135,7 @@ def report_all_rows(local: StreamedLocal, state: None, down: Report) -> tuple[No
 def refine_all_rows(local: StreamedLocal, state: None, down: Refine) -> tuple[None, Sums]:
     """Sums of all rows by nearest center."""
     least = max(down.min_report, local.min_report)
-    counts, sums = streamed_sums(local, lambda Z: nearest(Z, down.centers), len(down.centers), least)
+    counts, sums = streamed_sums(local, down.centers, least)
     return None, Sums(counts=counts, sums=sums)
 
 
@@ -358,8 +357,7 @@ class Consensus(Aggregator):
                     f"the same, or leave it to the run: Consensus({name}=None)."
                 )
         mine = {"min_report": self.micro_rows, "min_support": self.support}
-        under: Self = clone(self).set_params(**{name: max(mine[name], run[name]) for name in run})
-        return under
+        return self.cloned().set_params(**{name: max(mine[name], run[name]) for name in run})
 
     def most_messages(self) -> Mapping[type[Any], int]:
         return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}

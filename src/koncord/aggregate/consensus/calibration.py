@@ -15,7 +15,6 @@ from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from koncord.aggregate.consensus.choosing import (
@@ -301,6 +300,8 @@ def without_common_part(offsets: FloatArray, weights: FloatArray) -> FloatArray:
     n, k = weights.shape
     at = np.nonzero(weights)
     graph = csr_array((np.ones(len(at[0])), (at[0], n + at[1])), shape=(n + k, n + k))
+    from scipy.sparse.csgraph import connected_components  # with the solvers of linear systems, which it does not need
+
     together = connected_components(graph, directed=False)[1][:n]
     rows = weights.sum(axis=1)
     found = np.zeros_like(offsets)

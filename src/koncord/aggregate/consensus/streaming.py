@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from koncord.aggregate.base import LabelScaled, StreamedLocal
+from koncord.aggregate.base import StreamedLocal
 from koncord.aggregate.consensus.microclusters import MicroClusters, axes_of_products, nothing
 from koncord.kernels.assign import means_by_label, sums_by_label
 from koncord.kernels.cutting import cut_tree
+from koncord.protocol.setup import Attribute
 from koncord.types import FloatArray, IntArray
 
 
@@ -22,7 +23,7 @@ def streamed_report(local: StreamedLocal, least: int) -> MicroClusters:
         return nothing(d)
     # As many rows of the sample as of a table: with fewer the cuts could lie anywhere.
     tree = cut_tree(local.sample, least, is_safe=None if local.rows is None else local.rows.safe_cuts)
-    groups = local.grouped(tree.assign, tree.n_groups, least)
+    groups = local.grouped(tree, tree.n_groups, least)
     near = means_by_label(local.sample, groups.sample_labels, otherwise=np.zeros((tree.n_groups, d)))
     return summed_micro_clusters(groups.batches(), near)
 
@@ -50,9 +51,10 @@ def summed_micro_clusters(batches: Iterable[tuple[FloatArray, IntArray]], near: 
     )
 
 
-def streamed_sums(local: StreamedLocal, labels: LabelScaled, k: int, least: int) -> tuple[IntArray, FloatArray]:
-    """Counts (k,) and sums (k, d) of all rows by label, in groups of at least `least`: two passes."""
-    groups = local.grouped(labels, k, least)
+def streamed_sums(local: StreamedLocal, centers: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
+    """Counts (k,) and sums (k, d) of all rows by the nearest center, in groups of at least `least`: two passes."""
+    k = len(centers)
+    groups = local.grouped(Attribute(centers=centers), k, least)
     counts, sums = np.where(groups.counts >= least, groups.counts, 0), np.zeros((k, local.sample.shape[1]))
     for X, own in groups.batches():
         sums += sums_by_label(X, own, k)

@@ -1,0 +1,557 @@
+/* Labels of many rows in C: rows on the scale of a plan, the two most likely Gaussians of each row, the side of every cut
+   that it lies on, values that are far off, and the lines of text that say so.
+
+   The NumPy forms in gaussians.py, cutting.py, koncord.prepare.plan and koncord.runs.assignments are the reference, and are used where this
+   was not built. Sums are taken in double precision and in a fixed order (no -ffast-math); text is that of "%.6g".
+
+   Rows are taken ROWS at a time and turned, so that one step works on as many neighbors in memory. The loops are compiled
+   up to three times on x86-64, as in _splitting.c, each with vectors as long as the processor has them: this file
+   includes itself for that. All give the same numbers, for a row is summed up by itself. */
+
+#ifndef NAMED
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VECTORS 4 /* that are worked on at a time: numbers of a map are read once for all of them */
+#define ROWS (LANES * VECTORS)
+#define MOST_ROWS 32
+#define PARTS 8 /* sums that a product of two rows is taken in */
+
+#if !defined(__GNUC__)
+#error "Labels in C need GCC or Clang, for vectors; without them koncord is built without it."
+#endif
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed to functions that are always inlined */
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* Gaussians along common axes: rows are projected once, then turned into the standard coordinates of each cluster. */
+typedef struct {
+    Py_ssize_t k, q, d;
+    const double *axes;   /* (q, d) */
+    const double *roots;  /* (k, q, q) inverse Cholesky factors: lower triangles */
+    const double *shifts; /* (k, q) the centers in these coordinates */
+    const double *peaks;  /* (k) log of weight times density at the center */
+} mixture;
+
+/* Of each row: the most likely cluster and the one after it, and the squared distances to them. */
+typedef struct {
+    int64_t *label, *runner_up;
+    double *squared, *runner_up_squared;
+} found;
+
+#define NAMED(name) name##_anywhere
+#define LANES 2
+#include "_labeling.c"
+#undef NAMED
+#undef LANES
+#if !defined(__clang__) && defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx2")
+#define NAMED(name) name##_avx2
+#define LANES 4
+#include "_labeling.c"
+#undef NAMED
+#undef LANES
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq")
+#define NAMED(name) name##_avx512
+#define LANES 8
+#include "_labeling.c"
+#undef NAMED
+#undef LANES
+#pragma GCC pop_options
+#define FASTEST(name) (level == 2 ? name##_avx512 : level == 1 ? name##_avx2 : name##_anywhere)
+static int level_of_processor(void)
+{
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+        return 2;
+    return __builtin_cpu_supports("avx2") ? 1 : 0;
+}
+#else
+#define FASTEST(name) name##_anywhere
+static int level_of_processor(void) { return 0; }
+#endif
+static int level = 0, highest = 0; /* set when the module is imported */
+
+/* --- text --- */
+
+static char *put_whole(char *at, int64_t value)
+{
+    char digits[20];
+    int n = 0;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    if (value < 0)
+        *at++ = '-';
+    do {
+        digits[n++] = (char)('0' + left % 10);
+        left /= 10;
+    } while (left);
+    while (n)
+        *at++ = digits[--n];
+    return at;
+}
+
+/* As "%.6g". Six digits follow from one multiplication by an exact power of ten, unless the number lies so near to the
+   middle of two that its rounding could decide, or needs an exponent: then the library writes it. */
+static char *put_float(char *at, double value)
+{
+    static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9};
+    static const double bounds[] = {1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
+    if (value >= 1e-4 && value < 1e6) {
+        int exponent = -4;
+        while (value >= bounds[exponent + 5])
+            exponent++;
+        double scaled = value * powers[5 - exponent], below = floor(scaled), rest = scaled - below;
+        int64_t number = (int64_t)(rest > 0.5 ? below + 1 : below);
+        if (fabs(rest - 0.5) > 1e-6 && number >= 100000 && number < 1000000) {
+            char digits[6];
+            int n = 6;
+            for (int i = 5; i >= 0; i--, number /= 10)
+                digits[i] = (char)('0' + number % 10);
+            while (n > 1 && n > exponent + 1 && digits[n - 1] == '0')
+                n--;
+            if (exponent < 0) {
+                *at++ = '0';
+                *at++ = '.';
+                for (int i = -1; i > exponent; i--)
+                    *at++ = '0';
+            }
+            for (int i = 0; i < n; i++) {
+                if (exponent >= 0 && i == exponent + 1)
+                    *at++ = '.';
+                *at++ = digits[i];
+            }
+            return at;
+        }
+    }
+    int n = snprintf(at, 32, "%.6g", isnan(value) ? fabs(value) : value); /* NaN has no sign in Python */
+    for (int i = 0; i < n; i++)
+        if (at[i] == ',') /* the point of some locales */
+            at[i] = '.';
+    return at + n;
+}
+
+/* --- Python --- */
+
+static int check(const Py_buffer *view, Py_ssize_t n, const char *what)
+{
+    if (view->len != n * 8) {
+        PyErr_Format(PyExc_ValueError, "'%s' must have %zd numbers of 8 bytes; got %zd bytes.", what, n, view->len);
+        return 0;
+    }
+    return 1;
+}
+
+static void release(Py_buffer *views, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        PyBuffer_Release(&views[i]);
+}
+
+PyDoc_STRVAR(judge_doc, "judge(X, axes, roots, shifts, peaks, labels, squared, runner_ups, runner_up_squared): the two most\n"
+                        "likely clusters of every row, and the squared distances to them.");
+static PyObject *judge(PyObject *self, PyObject *args)
+{
+    Py_buffer v[9];
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*w*w*w*", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7], &v[8]))
+        return NULL;
+    Py_ssize_t n = v[5].len / 8, k = v[4].len / 8, q = k ? v[3].len / 8 / k : 0, d = q ? v[1].len / 8 / q : 0;
+    int is_good = check(&v[0], n * d, "X") && check(&v[1], q * d, "axes") && check(&v[2], k * q * q, "roots") &&
+                  check(&v[3], k * q, "shifts") && check(&v[6], n, "squared") && check(&v[7], n, "runner_ups") &&
+                  check(&v[8], n, "runner_up_squared");
+    double *spare = is_good ? PyMem_Malloc((d + q + 1) * MOST_ROWS * sizeof(double)) : NULL;
+    if (is_good && !spare) {
+        PyErr_NoMemory();
+        is_good = 0;
+    }
+    if (is_good) {
+        mixture all = {k, q, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
+        found out = {v[5].buf, v[7].buf, v[6].buf, v[8].buf};
+        Py_BEGIN_ALLOW_THREADS
+        FASTEST(judge_rows)(&all, v[0].buf, n, out, spare);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(spare);
+    release(v, 9);
+    if (!is_good)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(walk_doc, "walk(X, axes, offsets, sides, groups): the group of every row behind some cuts, as `CutTree` has them.");
+static PyObject *walk(PyObject *self, PyObject *args)
+{
+    Py_buffer v[5];
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*", &v[0], &v[1], &v[2], &v[3], &v[4]))
+        return NULL;
+    Py_ssize_t n = v[4].len / 8, n_cuts = v[2].len / 8, d = n_cuts ? v[1].len / 8 / n_cuts : 0;
+    int is_good = check(&v[0], n * d, "X") && check(&v[1], n_cuts * d, "axes") && check(&v[3], 2 * n_cuts, "sides");
+    const int64_t *sides = v[3].buf;
+    for (Py_ssize_t i = 0; is_good && i < 2 * n_cuts; i++)
+        if (sides[i] >= n_cuts || (sides[i] >= 0 && sides[i] <= i / 2)) {
+            PyErr_SetString(PyExc_ValueError, "'sides' must lead to later cuts, or to groups.");
+            is_good = 0;
+        }
+    if (is_good && n_cuts) {
+        Py_BEGIN_ALLOW_THREADS
+        FASTEST(walk_rows)(v[0].buf, n, d, v[1].buf, v[2].buf, sides, v[4].buf);
+        Py_END_ALLOW_THREADS
+    }
+    release(v, 5);
+    if (!is_good)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(scale_doc, "scale(X, low, high, means, scales, most, Z): rows behind a fence and on a common scale, at most `most` from\n"
+                        "0. A value that is missing stays so.");
+static PyObject *scale(PyObject *self, PyObject *args)
+{
+    Py_buffer v[6]; /* X, low, high, means, scales, Z */
+    double most;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*dw*", &v[0], &v[1], &v[2], &v[3], &v[4], &most, &v[5]))
+        return NULL;
+    Py_ssize_t d = v[3].len / 8, n = d ? v[0].len / 8 / d : 0;
+    int is_good = check(&v[0], n * d, "X") && check(&v[1], d, "low") && check(&v[2], d, "high") &&
+                  check(&v[4], d, "scales") && check(&v[5], n * d, "Z");
+    if (is_good) {
+        Py_BEGIN_ALLOW_THREADS
+        FASTEST(scale_rows)(v[0].buf, n, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf, most, v[5].buf);
+        Py_END_ALLOW_THREADS
+    }
+    release(v, 6);
+    if (!is_good)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Values that are far off, as many as there are. */
+typedef struct {
+    int64_t *rows, *columns;
+    double *beyond;
+    Py_ssize_t n, room;
+} list;
+
+static int grown(list *all, Py_ssize_t room)
+{
+    int64_t *rows = realloc(all->rows, room * 8), *columns = rows ? realloc(all->columns, room * 8) : NULL;
+    double *beyond = columns ? realloc(all->beyond, room * 8) : NULL;
+    all->rows = rows ? rows : all->rows;
+    all->columns = columns ? columns : all->columns;
+    all->beyond = beyond ? beyond : all->beyond;
+    all->room = beyond ? room : all->room;
+    return beyond != NULL;
+}
+
+PyDoc_STRVAR(far_doc, "far(X, centers, spreads, labels, reach): rows, columns and distances, in spreads of its cluster, of all values\n"
+                      "that lie beyond `reach` from the center of their row's cluster; as bytes.");
+static PyObject *far(PyObject *self, PyObject *args)
+{
+    Py_buffer v[4]; /* X, centers, spreads, labels */
+    double reach;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*d", &v[0], &v[1], &v[2], &v[3], &reach))
+        return NULL;
+    Py_ssize_t n = v[3].len / 8, d = n ? v[0].len / 8 / n : 0, k = d ? v[1].len / 8 / d : 0;
+    const double *x = v[0].buf, *centers = v[1].buf, *spreads = v[2].buf;
+    const int64_t *labels = v[3].buf;
+    int is_good = check(&v[0], n * d, "X") && check(&v[1], k * d, "centers") && check(&v[2], k * d, "spreads");
+    for (Py_ssize_t i = 0; is_good && i < n; i++)
+        if (labels[i] < 0 || labels[i] >= k) {
+            PyErr_SetString(PyExc_ValueError, "'labels' must be those of the centers.");
+            is_good = 0;
+        }
+    list all = {0};
+    PyObject *made = NULL;
+    if (is_good) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; is_good && i < n; i++) {
+            const double *row = x + i * d, *center = centers + labels[i] * d, *spread = spreads + labels[i] * d;
+            if (!FASTEST(has_far)(row, center, spread, d, reach))
+                continue;
+            for (Py_ssize_t j = 0; is_good && j < d; j++) {
+                double beyond = fabs(row[j] - center[j]) / spread[j];
+                if (beyond > reach) {
+                    is_good = all.n < all.room || grown(&all, 2 * all.room + 1024);
+                    if (is_good) {
+                        all.rows[all.n] = i;
+                        all.columns[all.n] = j;
+                        all.beyond[all.n++] = beyond;
+                    }
+                }
+            }
+        }
+        Py_END_ALLOW_THREADS
+        if (is_good)
+            made = Py_BuildValue("y#y#y#", all.n ? (char *)all.rows : "", all.n * 8, all.n ? (char *)all.columns : "", all.n * 8,
+                                 all.n ? (char *)all.beyond : "", all.n * 8);
+        else
+            PyErr_NoMemory();
+    }
+    free(all.rows);
+    free(all.columns);
+    free(all.beyond);
+    release(v, 4);
+    return made;
+}
+
+PyDoc_STRVAR(lines_doc, "lines(first, labels, distances, runner_ups, runner_up_distances, has_field, rows, ends): a line of CSV for\n"
+                        "each row, numbered from `first`, with an empty field at its end where `has_field`; runner-ups of length 0\n"
+                        "leave their fields empty. Where the lines of some `rows`, rising, end in it is left in `ends`.");
+static PyObject *lines(PyObject *self, PyObject *args)
+{
+    Py_buffer v[6];
+    long long first;
+    int has_field;
+    if (!PyArg_ParseTuple(args, "Ly*y*y*y*py*w*", &first, &v[0], &v[1], &v[2], &v[3], &has_field, &v[4], &v[5]))
+        return NULL;
+    Py_ssize_t n = v[0].len / 8, n_rows = v[4].len / 8, next_row = 0;
+    int has_others = v[2].len > 0;
+    int is_good = check(&v[1], n, "distances") && check(&v[2], has_others ? n : 0, "runner_ups") &&
+                  check(&v[3], has_others ? n : 0, "runner_up_distances") && check(&v[5], n_rows, "ends");
+    char *text = is_good ? PyMem_Malloc(n * 128 + 1) : NULL, *at = text; /* three whole numbers, two of 32 at most */
+    PyObject *made = NULL;
+    if (is_good && !text)
+        PyErr_NoMemory();
+    else if (is_good) {
+        const int64_t *label = v[0].buf, *runner_up = v[2].buf, *rows = v[4].buf;
+        const double *distance = v[1].buf, *next = v[3].buf;
+        int64_t *ends = v[5].buf;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < n; i++) {
+            at = put_whole(at, first + i);
+            *at++ = ',';
+            at = put_whole(at, label[i]);
+            *at++ = ',';
+            at = put_float(at, distance[i]);
+            *at++ = ',';
+            if (has_others)
+                at = put_whole(at, runner_up[i]);
+            *at++ = ',';
+            if (has_others)
+                at = put_float(at, next[i]);
+            if (has_field)
+                *at++ = ',';
+            for (; next_row < n_rows && rows[next_row] <= i; next_row++)
+                ends[next_row] = at - text;
+            *at++ = '\n';
+        }
+        Py_END_ALLOW_THREADS
+        made = PyBytes_FromStringAndSize(text, at - text);
+    }
+    PyMem_Free(text);
+    release(v, 6);
+    return made;
+}
+
+PyDoc_STRVAR(are_within_doc, "are_within(X, most): whether every value is a number and at most `most` from 0.");
+static PyObject *are_within(PyObject *self, PyObject *args)
+{
+    Py_buffer view;
+    double most;
+    if (!PyArg_ParseTuple(args, "y*d", &view, &most))
+        return NULL;
+    int is_good;
+    Py_BEGIN_ALLOW_THREADS
+    is_good = FASTEST(within)(view.buf, view.len / 8, most);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(is_good);
+}
+
+PyDoc_STRVAR(limit_doc, "limit(level): use loops of that level at most (0 any processor, 1 AVX2, 2 AVX-512); the level in use.");
+static PyObject *limit(PyObject *self, PyObject *args)
+{
+    int most;
+    if (!PyArg_ParseTuple(args, "i", &most))
+        return NULL;
+    level = most < 0 ? 0 : most < highest ? most : highest;
+    return PyLong_FromLong(level);
+}
+
+static PyMethodDef methods[] = {{"judge", judge, METH_VARARGS, judge_doc},
+                                {"walk", walk, METH_VARARGS, walk_doc},
+                                {"scale", scale, METH_VARARGS, scale_doc},
+                                {"far", far, METH_VARARGS, far_doc},
+                                {"lines", lines, METH_VARARGS, lines_doc},
+                                {"are_within", are_within, METH_VARARGS, are_within_doc},
+                                {"limit", limit, METH_VARARGS, limit_doc},
+                                {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_labeling", "Labels of many rows in C.", -1, methods,
+                                    NULL,                  NULL,        NULL,                        NULL};
+
+PyMODINIT_FUNC PyInit__labeling(void)
+{
+    level = highest = level_of_processor();
+    return PyModule_Create(&module);
+}
+
+#else /* --- loops over rows, compiled for each NAMED --- */
+
+typedef double NAMED(lanes) __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+typedef int64_t NAMED(whole) __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+#define lanes NAMED(lanes)
+#define whole NAMED(whole)
+
+INLINE lanes NAMED(at)(const double *x) { return *(const lanes *)x; }
+
+INLINE lanes NAMED(chosen)(whole mask, lanes yes, lanes no)
+{
+    return (lanes)((mask & (whole)yes) | (~mask & (whole)no));
+}
+
+/* Sums of `n` columns of ROWS numbers, each times its factor. */
+INLINE void NAMED(weighted)(const double *columns, const double *factors, Py_ssize_t n, lanes *sums)
+{
+    lanes one = {0}, two = {0}, three = {0}, four = {0};
+    for (Py_ssize_t j = 0; j < n; j++, columns += ROWS) {
+        const double factor = factors[j];
+        one += NAMED(at)(columns) * factor;
+        two += NAMED(at)(columns + LANES) * factor;
+        three += NAMED(at)(columns + 2 * LANES) * factor;
+        four += NAMED(at)(columns + 3 * LANES) * factor;
+    }
+    sums[0] = one;
+    sums[1] = two;
+    sums[2] = three;
+    sums[3] = four;
+}
+
+/* The two most likely clusters of ROWS rows, the lowest on ties, by their projections (q, ROWS). */
+INLINE void NAMED(two_best)(const mixture *all, const double *along, found out)
+{
+    const lanes zero = {0};
+    const whole none = {0};
+    lanes best[VECTORS], second[VECTORS], best_squared[VECTORS], second_squared[VECTORS];
+    whole label[VECTORS], runner_up[VECTORS];
+    for (int v = 0; v < VECTORS; v++) {
+        best[v] = second[v] = zero - INFINITY;
+        best_squared[v] = second_squared[v] = zero + INFINITY;
+        label[v] = runner_up[v] = none;
+    }
+    for (Py_ssize_t c = 0; c < all->k; c++) {
+        const double *root = all->roots + c * all->q * all->q, *shift = all->shifts + c * all->q;
+        lanes squared[VECTORS] = {{0}}, sums[VECTORS];
+        for (Py_ssize_t i = 0; i < all->q; i++) {
+            NAMED(weighted)(along, root + i * all->q, i + 1, sums);
+            for (int v = 0; v < VECTORS; v++) {
+                sums[v] -= shift[i];
+                squared[v] += sums[v] * sums[v];
+            }
+        }
+        for (int v = 0; v < VECTORS; v++) {
+            lanes joint = all->peaks[c] - 0.5 * squared[v];
+            whole is_best = joint > best[v], is_second = joint > second[v];
+            second[v] = NAMED(chosen)(is_best, best[v], NAMED(chosen)(is_second, joint, second[v]));
+            second_squared[v] =
+                NAMED(chosen)(is_best, best_squared[v], NAMED(chosen)(is_second, squared[v], second_squared[v]));
+            runner_up[v] = (is_best & label[v]) | (~is_best & ((is_second & c) | (~is_second & runner_up[v])));
+            best[v] = NAMED(chosen)(is_best, joint, best[v]);
+            best_squared[v] = NAMED(chosen)(is_best, squared[v], best_squared[v]);
+            label[v] = (is_best & c) | (~is_best & label[v]);
+        }
+    }
+    for (int v = 0; v < VECTORS; v++) {
+        *(whole *)(out.label + v * LANES) = label[v];
+        *(whole *)(out.runner_up + v * LANES) = runner_up[v];
+        *(lanes *)(out.squared + v * LANES) = best_squared[v];
+        *(lanes *)(out.runner_up_squared + v * LANES) = second_squared[v];
+    }
+}
+
+static void NAMED(judge_rows)(const mixture *all, const double *x, Py_ssize_t n, found out, double *spare)
+{
+    const Py_ssize_t d = all->d, q = all->q;
+    double *columns = spare, *along = spare + d * ROWS;
+    for (Py_ssize_t start = 0; start < n; start += ROWS) {
+        const Py_ssize_t m = n - start < ROWS ? n - start : ROWS;
+        for (Py_ssize_t j = 0; j < d; j++)
+            for (Py_ssize_t i = 0; i < ROWS; i++)
+                columns[j * ROWS + i] = x[(start + (i < m ? i : m - 1)) * d + j];
+        for (Py_ssize_t i = 0; i < q; i++) {
+            lanes sums[VECTORS];
+            NAMED(weighted)(columns, all->axes + i * d, d, sums);
+            for (int v = 0; v < VECTORS; v++)
+                *(lanes *)(along + i * ROWS + v * LANES) = sums[v];
+        }
+        if (m == ROWS) {
+            found own = {out.label + start, out.runner_up + start, out.squared + start, out.runner_up_squared + start};
+            NAMED(two_best)(all, along, own);
+        } else { /* the last rows, beside copies of the last one */
+            int64_t labels[2 * ROWS];
+            double squares[2 * ROWS];
+            found own = {labels, labels + ROWS, squares, squares + ROWS};
+            NAMED(two_best)(all, along, own);
+            memcpy(out.label + start, own.label, m * 8);
+            memcpy(out.runner_up + start, own.runner_up, m * 8);
+            memcpy(out.squared + start, own.squared, m * 8);
+            memcpy(out.runner_up_squared + start, own.runner_up_squared, m * 8);
+        }
+    }
+}
+
+INLINE double NAMED(product)(const double *a, const double *b, Py_ssize_t d)
+{
+    double sums[PARTS] = {0};
+    Py_ssize_t j = 0;
+    for (; j + PARTS <= d; j += PARTS)
+        for (int i = 0; i < PARTS; i++)
+            sums[i] += a[j + i] * b[j + i];
+    double sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    for (; j < d; j++)
+        sum += a[j] * b[j];
+    return sum;
+}
+
+static void NAMED(walk_rows)(const double *x, Py_ssize_t n, Py_ssize_t d, const double *axes, const double *offsets,
+                             const int64_t *sides, int64_t *groups)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        int64_t at = 0;
+        while (at >= 0)
+            at = sides[2 * at + (NAMED(product)(x + i * d, axes + at * d, d) > offsets[at])];
+        groups[i] = -1 - at;
+    }
+}
+
+static void NAMED(scale_rows)(const double *x, Py_ssize_t n, Py_ssize_t d, const double *low, const double *high,
+                              const double *means, const double *scales, double most, double *z)
+{
+    for (Py_ssize_t i = 0; i < n; i++, x += d, z += d)
+        for (Py_ssize_t j = 0; j < d; j++) { /* NaN is neither below nor above */
+            double value = x[j] < low[j] ? low[j] : x[j];
+            value = ((value > high[j] ? high[j] : value) - means[j]) / scales[j];
+            value = value < -most ? -most : value;
+            z[j] = value > most ? most : value;
+        }
+}
+
+/* Whether a row may have a value that is far off: without a division, and with some room for its rounding. */
+static int NAMED(has_far)(const double *row, const double *center, const double *spread, Py_ssize_t d, double reach)
+{
+    int is_far = 0;
+    const double nearly = reach * (1 - 1e-9);
+    for (Py_ssize_t j = 0; j < d; j++)
+        is_far |= fabs(row[j] - center[j]) > nearly * spread[j];
+    return is_far;
+}
+
+static int NAMED(within)(const double *x, Py_ssize_t n, double most)
+{
+    int64_t n_beyond = 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        n_beyond += !(fabs(x[i]) <= most);
+    return !n_beyond;
+}
+
+#undef lanes
+#undef whole
+#endif
