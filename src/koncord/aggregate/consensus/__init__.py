@@ -435,7 +435,7 @@ class Consensus(Aggregator):
         search = commoncells.Search.of(described, self.private_plan(None))
         if described.keys() == set(clients) and n_features <= commoncells.MOST_COLUMNS:
             products = yield dict.fromkeys(described, search.ask_products())
-            search = search.with_products(products, described)
+            search = search.with_products(products, described, rng)
             n_kept = None if search.spectrum is None else search.spectrum.n_kept
             if n_kept is not None:
                 agreed = yield from self._counted(search, n_kept, described, rng)
@@ -527,7 +527,7 @@ class Consensus(Aggregator):
             np.bincount(clients, micro.counts, minlength=len(kept)).astype(np.int64),
             rng,
             max_clusters=self.max_clusters,
-            slack=self.slack,
+            slack=max(self.slack, commoncells.NOISY_SLACK),
             null_of=lambda weighed, rows, rng, scales: commoncells.NoisyGaussian.through(
                 weighed, open_rows, scales, search, noises
             ),

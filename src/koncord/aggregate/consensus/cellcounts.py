@@ -49,6 +49,8 @@ NO_COUNT = 2.0
 # Rows drawn from the Gaussian that the cells divide, and those by which it is fitted, drawn so many times as wide.
 DRAWN, FITTING, WIDER = 20_000, 60_000, 1.5
 FITTING_STEPS = 8
+# Steps in which the variances of clipped rows are made those of the rows, and how many times as large at most.
+UNCLIPPING_STEPS, MOST_UNCLIPPED = 8, 3.0
 # Of the mixtures: the most clusters, cells a cluster at least, starts of each, steps of the fit and the least gain of
 # one, and what is added to the common variance, as a share of that of all rows.
 MOST_MIXED, CELLS_A_CLUSTER = 30, 3
@@ -69,15 +71,16 @@ class Spectrum:
     n_standing: int
 
     @classmethod
-    def of(cls, covariance: FloatArray, noise: float) -> "Spectrum":
-        """Of a covariance (n_features, n_features) whose diagonal has noise of this deviation."""
+    def of(cls, covariance: FloatArray, noise: float, radius: float, rng: np.random.Generator) -> "Spectrum":
+        """Of second moments (n_features, n_features) of rows clipped to a radius; their diagonal has so much noise."""
         values, vectors = np.linalg.eigh(covariance)
         values, d = values[::-1], len(values)
         edge = EDGE * noise * sqrt(2 * d)
         q = next((q for q in range(d) if values[q] <= values[q:].mean() + edge), d)
         variances = np.concatenate([values[:q], np.full(d - q, values[q:].mean() if q < d else 0.0)])
         least = max(LEAST_VARIANCE * float(values.mean()), float(np.finfo(float).tiny))
-        return cls(variances=np.maximum(variances, least), axes=vectors[:, ::-1].T, n_standing=q)
+        variances = unclipped(np.maximum(variances, least), radius, rng)
+        return cls(variances=variances, axes=vectors[:, ::-1].T, n_standing=q)
 
     @property
     def root(self) -> FloatArray:
@@ -94,6 +97,23 @@ class Spectrum:
         if not 1 <= q <= MOST_AXES or self.variances[q:].mean() > LEFT_OUT * self.variances[:q].mean():
             return None
         return q
+
+
+def unclipped(variances: FloatArray, radius: float, rng: np.random.Generator) -> FloatArray:
+    """Variances (d,) of the Gaussian whose rows, clipped to a radius, have the given ones along the same axes.
+
+    Clipped rows are shorter along long axes above all: without this a long cloud would seem rounder than it is.
+    """
+    normal = rng.standard_normal((DRAWN, len(variances)))
+    normal /= np.sqrt((normal**2).mean(axis=0))
+    found = variances
+    for _ in range(UNCLIPPING_STEPS):
+        squares = normal**2 * found
+        lengths = squares.sum(axis=1)
+        kept = (squares * np.minimum(1.0, radius**2 / np.maximum(lengths, np.finfo(float).tiny))[:, None]).mean(axis=0)
+        found = found * np.clip(variances / np.maximum(kept, np.finfo(float).tiny), 1.0, MOST_UNCLIPPED)
+        found = np.minimum(found, MOST_UNCLIPPED * variances)
+    return found
 
 
 # --- cells ---

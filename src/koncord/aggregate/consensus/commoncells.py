@@ -62,6 +62,8 @@ MOST_CELLS = 60
 # A cell is large enough if noise moves its mean by no more than this share of the rows' root mean squared distance to
 # their mean.
 BLUR = 0.3
+# Clusterings of noisy cells that lack no more separation than this are ties: noise moves it by as much.
+NOISY_SLACK = 0.05
 # Rows drawn from the Gaussian, the noise made smaller with them.
 NULL_ROWS = 20_000
 # A column has at least this share of the mean variance of all columns.
@@ -211,14 +213,16 @@ class Search:
     def ask_products(self) -> CommonProducts:
         return CommonProducts(ball_center=self.ball.center, ball_radius=SHARE_OF_BALL * self.ball.radius)
 
-    def with_products(self, sent: Mapping[str, ProductSums], described: Mapping[str, Described]) -> "Search":
+    def with_products(
+        self, sent: Mapping[str, ProductSums], described: Mapping[str, Described], rng: np.random.Generator
+    ) -> "Search":
         """The search with the covariance of the rows of the clients that sent products."""
         n_rows = sum(described[client].count for client, each in sent.items() if each.noise)
         if not n_rows:
             return self
         noise = sqrt(sum(each.noise**2 for each in sent.values()))
         covariance = np.sum([each.products for each in sent.values()], axis=0) / n_rows
-        return replace(self, spectrum=Spectrum.of(covariance, noise / n_rows))
+        return replace(self, spectrum=Spectrum.of(covariance, noise / n_rows, self.ask_products().ball_radius, rng))
 
     def passes(self, min_report: int, rng: np.random.Generator) -> Generator[FloatArray, NoisySums, Cells]:
         """The passes in which cells are found; yields centers, receives noisy sums."""
