@@ -63,7 +63,7 @@ MOST_CELLS = 60
 # their mean.
 BLUR = 0.3
 # Clusterings of noisy cells that lack no more separation than this are ties: noise moves it by as much.
-NOISY_SLACK = 0.05
+NOISY_SLACK = 0.03
 # Rows drawn from the Gaussian, the noise made smaller with them.
 NULL_ROWS = 20_000
 # A column has at least this share of the mean variance of all columns.
