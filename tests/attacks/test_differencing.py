@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from malicious import FLOOR, N_ROWS, Malicious, columns_of, n_rows_reported, state_folder, table
+from malicious import FLOOR, N_ROWS, Malicious, columns_of, joined, n_rows_reported, state_folder, table
 from sklearn.datasets import load_digits
 
 import koncord
@@ -219,3 +219,34 @@ def load(name, benchmark_set):
     if name == "digits":
         return load_digits().data
     return benchmark_set("frogs", "X")[0]
+
+
+# --- two coordinators ---
+
+
+def told_to_both(folders, X, shift):
+    """Rows that lie alone between a boundary that one coordinator drew and one that the other drew a little further."""
+    parameters = {"n_clusters": 2, "n_rounds": 9}
+    direction, edges = np.eye(X.shape[1])[0], []
+    deviation = X[:, 0].std()
+    width = 2.4 * deviation / 15
+    for at, folder in enumerate(folders):
+        coordinator = Malicious(folder, X, aggregator="fedkmeans", parameters=parameters)
+        coordinator.run = f"run-{at + 1}"
+        coordinator.prepare()
+        start = X[:, 0].mean() - 1.2 * deviation + at * shift * deviation
+        told = coordinator.refine(comb(direction, start, width, 15))[0]
+        edges += prefixes(told, start, width)
+    return n_rows_reported(rows_between(edges), X)[0]
+
+
+def test_two_studies_in_one_state_folder_tell_no_row_and_two_state_folders_do(tmp_path, capsys):
+    """What two folders answered over one table is not held together: open, and said so in docs/security.md."""
+    X = table()
+    one = state_folder(tmp_path, X)
+    shared = told_to_both([one, one], X, 0.003)
+    apart = told_to_both([joined(tmp_path / "second", X), joined(tmp_path / "third", X)], X, 0.003)
+    with capsys.disabled():
+        print(f"\n  two studies: {shared} rows told from one state folder, {apart} from two", end=" ")
+    assert shared == 0
+    assert apart > 0  # when this fails, the hole is closed: say so

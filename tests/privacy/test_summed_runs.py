@@ -46,7 +46,10 @@ def test_the_summed_release_is_that_of_the_pooled_table_to_the_bit(monkeypatch):
     _, together = summed(tables)
     assert np.array_equal(pooled.released_moments(BALL), together.released_moments(BALL))
     assert np.array_equal(pooled.released_cells(CENTERS, BALL, CELLS), together.released_cells(CENTERS, BALL, CELLS))
+    assert np.array_equal(pooled.released_products(BALL), together.released_products(BALL))
     assert np.array_equal(pooled.holdings(CENTERS, BALL), together.holdings(CENTERS, BALL))
+    _, others = summed(tables)
+    assert np.array_equal(pooled.histogram(CENTERS, BALL).counts, others.histogram(CENTERS, BALL).counts)
 
 
 def test_the_noise_of_the_sum_is_that_of_one_site_and_never_less():

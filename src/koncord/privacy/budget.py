@@ -22,7 +22,17 @@ from koncord.errors import BudgetSpent
 from koncord.types import IntArray
 
 # Kinds of releases.
-MOMENTS, CELLS, LAST_CELLS, ROUND, HOLDINGS = KINDS = ("moments", "cells", "last cells", "round", "holdings")
+MOMENTS, PRODUCTS, CELLS, LAST_CELLS, HISTOGRAM, ROUND, HOLDINGS = KINDS = (
+    "moments",
+    "products",
+    "cells",
+    "last cells",
+    "histogram",
+    "round",
+    "holdings",
+)
+# A release that is made instead of all of some others: it costs what these would have cost together.
+INSTEAD = {HISTOGRAM: (CELLS, LAST_CELLS)}
 # Taken off what may be spent, so that no sum of rounded numbers exceeds it.
 COST_ROUNDING = 1e-9
 # Whole numbers that noise is added to are so many times what they stand for, or more.
@@ -108,6 +118,10 @@ class Accountant:
         self.n_allowed = {kind: plan.times.get(kind, 0) for kind in KINDS}
         total = rho_of(budget.epsilon, budget.delta)
         self.rhos = {kind: total * share for kind, share in plan.cost_shares().items()}
+        for kind, others in INSTEAD.items():
+            if all(self.n_allowed[other] for other in others):
+                self.n_allowed[kind] = 1
+                self.rhos[kind] = sum(self.n_allowed[other] * self.rhos[other] for other in others)
         self.n_used = dict.fromkeys(KINDS, 0)
 
     def scale(self, kind: str, sensitivity: float) -> float:
@@ -120,17 +134,23 @@ class Accountant:
         measurement = gaussian(self.scale(kind, sensitivity))
         if measurement.map(sensitivity) > self.rhos[kind] * self.n_sharing:
             raise BudgetSpent(f"a release of {kind} would cost more than its share of the budget.")
-        self.n_used[kind] += 1
+        self._use(kind)
         noisy: IntArray = np.array(measurement(values.tolist()), dtype=np.int64)
         return noisy
 
     def note(self, kind: str) -> None:
         """Count a release whose noise others draw."""
         self._check_left(kind)
+        self._use(kind)
+
+    def _use(self, kind: str) -> None:
         self.n_used[kind] += 1
+        for other in INSTEAD.get(kind, ()):
+            self.n_used[other] = self.n_allowed[other]
 
     def _check_left(self, kind: str) -> None:
-        if self.n_used[kind] >= self.n_allowed[kind]:
+        is_replaced = any(self.n_used[other] for other in INSTEAD.get(kind, ()))
+        if is_replaced or self.n_used[kind] >= self.n_allowed[kind]:
             raise BudgetSpent(
                 f"of its budget (epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}) this site has nothing "
                 f"left for another release of {kind}: {self.n_allowed[kind]} were agreed."
@@ -139,7 +159,7 @@ class Accountant:
     @property
     def epsilon(self) -> float:
         """What all releases so far cost together, at the delta of the budget."""
-        spent = [self.rhos[kind] for kind, n in self.n_used.items() for _ in range(n)]
+        spent = [self.rhos[kind] for kind, n in self.n_used.items() if kind not in INSTEAD for _ in range(n)]
         return epsilon_of(spent, self.budget.delta)
 
 

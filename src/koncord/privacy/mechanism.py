@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
-from koncord.privacy.budget import CELLS, HOLDINGS, MOMENTS, STEPS, Accountant
+from koncord.privacy.budget import CELLS, HISTOGRAM, HOLDINGS, MOMENTS, PRODUCTS, STEPS, Accountant
 from koncord.types import FloatArray, IntArray
 
 # The radius of a ball in whole numbers is `STEPS`: what a row loses by rounding is far below any noise.
@@ -21,6 +21,12 @@ SQUARES = 2
 FAR = 16
 # Products in one block of distances.
 BLOCK = 1 << 20
+# For products of columns the radius is so many steps: sums of products of `PRODUCT_ROWS` rows are whole numbers that a
+# float holds exactly, in whatever order they are added.
+PRODUCT_STEPS, PRODUCT_ROWS = 1 << 12, 1 << 20
+# What a square of a column and a product of two weigh: with the root of 2 for the latter, the vector of all of them is
+# as long as the row squared, and 7 / 5 is less.
+SQUARE_WEIGHT, PRODUCT_WEIGHT = 5, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,22 @@ class NoisySums:
     squares: FloatArray  # (k,) summed squared distances to the center; (k, n_features) for moments
     count_noise: float  # standard deviation of each count
     sum_noise: float  # and of each number in sums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyProducts:
+    """Sums of the products of every two columns over all rows, about the center of the ball."""
+
+    products: FloatArray  # (n_features, n_features) symmetric
+    noise: float  # standard deviation of those on the diagonal; the others have 5 / 7 of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCounts:
+    """How many rows are nearest to each center."""
+
+    counts: FloatArray  # (k,) possibly below 0
+    noise: float  # standard deviation of each
 
 
 class Mechanism:
@@ -72,9 +94,23 @@ class Mechanism:
         """Sums of the rows, clipped to `ball`, by the nearest of the centers."""
         return self._read(kind, self.released_cells(centers, ball, kind), ball)
 
+    def products(self, ball: Ball) -> NoisyProducts:
+        """Sums of the products of every two columns of the rows, clipped to `ball`."""
+        d = len(ball.center)
+        weighed = symmetric(self.released_products(ball).astype(float), d) / product_weights(d)
+        unit = (ball.radius / PRODUCT_STEPS) ** 2
+        return NoisyProducts(
+            products=weighed * unit, noise=self.noise(PRODUCTS, product_sensitivity()) / SQUARE_WEIGHT * unit
+        )
+
+    def histogram(self, centers: FloatArray, ball: Ball) -> NoisyCounts:
+        """How many rows are nearest to each of the centers, with all that is kept for cells."""
+        counts = self.released_counts(centers, ball, HISTOGRAM).astype(float) / STEPS
+        return NoisyCounts(counts=counts, noise=self.noise(HISTOGRAM, float(STEPS)) / STEPS)
+
     def holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
         """How many rows are nearest to each of the centers."""
-        counts: IntArray = np.rint(self.released_holdings(centers, ball) / STEPS).astype(np.int64)
+        counts: IntArray = np.rint(self.released_counts(centers, ball, HOLDINGS) / STEPS).astype(np.int64)
         return counts
 
     # What leaves the mechanism, in whole numbers with noise.
@@ -90,9 +126,15 @@ class Mechanism:
         labels = nearest_whole(unclipped, whole(centers, ball))
         return self._release(kind, rows, np.vecdot(rows, rows)[:, None], labels, len(centers))
 
-    def released_holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
+    def released_counts(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
         labels = nearest_whole(whole(self._rows, ball), whole(centers, ball))
-        return self.accountant.release(HOLDINGS, STEPS * np.bincount(labels, minlength=len(centers)), float(STEPS))
+        return self.accountant.release(kind, STEPS * np.bincount(labels, minlength=len(centers)), float(STEPS))
+
+    def released_products(self, ball: Ball) -> IntArray:
+        rows = clipped(whole(self._rows, ball))
+        coarse = np.sign(rows) * (np.abs(rows) // (STEPS // PRODUCT_STEPS))  # toward 0, so that no row gets longer
+        weighed = summed_products(coarse) * product_weights(rows.shape[1])
+        return self.accountant.release(PRODUCTS, weighed[np.triu_indices(len(weighed))], product_sensitivity())
 
     def noise(self, kind: str, sensitivity: float) -> float:
         """Standard deviation of the noise of each number of a release."""
@@ -131,8 +173,8 @@ class SummedMechanism(Mechanism):
     n_sites : int
         Sites that are asked.
     add_up : function
-        The sum over sites of one release of a kind, by the nearest of the centers and clipped to a ball (both None for
-        moments), as so many whole numbers; and how many sites are in it.
+        The sum over sites of one release of a kind, by the nearest of the centers (None for moments and products) and
+        clipped to a ball (None for moments), as so many whole numbers; and how many sites are in it.
     """
 
     def __init__(self, n_features: int, accountant: Accountant, n_sites: int, add_up: "AddUp") -> None:
@@ -150,8 +192,12 @@ class SummedMechanism(Mechanism):
     def released_cells(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
         return self._sum(kind, centers, ball, (len(centers), 2 + len(ball.center)))
 
-    def released_holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
-        return self._sum(HOLDINGS, centers, ball, (len(centers),))
+    def released_counts(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
+        return self._sum(kind, centers, ball, (len(centers),))
+
+    def released_products(self, ball: Ball) -> IntArray:
+        d = len(ball.center)
+        return self._sum(PRODUCTS, None, ball, (d * (d + 1) // 2,))
 
     def noise(self, kind: str, sensitivity: float) -> float:
         return self.accountant.scale(kind, sensitivity) * sqrt(self.n_summed)
@@ -216,3 +262,31 @@ def sensitivity_of(n_features: int) -> float:
 def sum_noise(rho: float, n_features: int) -> float:
     """Standard deviation of the noise of each number of a sum in a release of this cost, in radii."""
     return sensitivity_of(n_features) / sqrt(2 * rho) / STEPS
+
+
+def summed_products(rows: IntArray) -> IntArray:
+    """Sums over the rows of the products of every two columns, exactly; rows are no longer than `PRODUCT_STEPS`."""
+    total = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
+    for start in range(0, len(rows), PRODUCT_ROWS):
+        block = rows[start : start + PRODUCT_ROWS].astype(np.float64)
+        total += (block.T @ block).astype(np.int64)
+    return total
+
+
+def product_weights(n_features: int) -> IntArray:
+    """What each product (n_features, n_features) is multiplied by before noise is added."""
+    weights = np.full((n_features, n_features), PRODUCT_WEIGHT)
+    np.fill_diagonal(weights, SQUARE_WEIGHT)
+    return weights
+
+
+def product_sensitivity() -> float:
+    """Length of the longest vector that one row adds: 25 (x_i^4 + ...) + 49 (x_i^2 x_j^2 + ...) is at most 25 |x|^4."""
+    return float(SQUARE_WEIGHT * PRODUCT_STEPS**2)
+
+
+def symmetric(upper: FloatArray, n_features: int) -> FloatArray:
+    """The symmetric matrix whose upper triangle is given, row by row."""
+    full = np.zeros((n_features, n_features))
+    full[np.triu_indices(n_features)] = upper
+    return full + np.triu(full, 1).T

@@ -13,7 +13,7 @@ import numpy as np
 from koncord._validation import LARGEST_VALUE
 from koncord.errors import MessageError
 from koncord.privacy import securesums
-from koncord.privacy.budget import HOLDINGS, KINDS, MOMENTS, Accountant, Budget
+from koncord.privacy.budget import HISTOGRAM, HOLDINGS, KINDS, MOMENTS, PRODUCTS, Accountant, Budget
 from koncord.privacy.masking import has_signed, signing_keys
 from koncord.privacy.mechanism import Ball, Mechanism
 from koncord.privacy.securesums import AskKeys, AskMasked, AskShares, IsSigned, KeptSum, Sign, SumClient
@@ -31,7 +31,7 @@ SPARE_SUMS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskNumbers:
-    """Server to client: draw this release; moments are of the agreed ball, the others by the nearest of the centers."""
+    """Server to client: draw this release; moments are of the agreed ball, products of a ball, others by center."""
 
     kind: Annotated[str, Word(*KINDS)]
     centers: Annotated[FloatArray | None, Array("global_k", "n_features")] = None
@@ -39,9 +39,10 @@ class AskNumbers:
     ball_radius: Annotated[float | None, Number(least=1e-150, most=LARGEST_VALUE)] = None
 
     def __post_init__(self) -> None:
-        parts = (self.centers, self.ball_center, self.ball_radius)
-        if any((part is None) != (self.kind == MOMENTS) for part in parts):
-            raise ValueError("'centers', 'ball_center' and 'ball_radius' go with every release but moments.")
+        if any((part is None) != (self.kind == MOMENTS) for part in (self.ball_center, self.ball_radius)):
+            raise ValueError("'ball_center' and 'ball_radius' go with every release but moments.")
+        if (self.centers is None) != (self.kind in (MOMENTS, PRODUCTS)):
+            raise ValueError("'centers' go with every release but moments and products.")
 
     @property
     def ball(self) -> Ball:
@@ -190,8 +191,10 @@ class SummedClient:
             d = len(self._mechanism_columns)
             agreed = Ball(center=np.full(d, self.budget.center), radius=self.budget.bound)
             released = self._mechanism.released_moments(agreed)
-        elif message.kind == HOLDINGS:
-            released = self._mechanism.released_holdings(self._centers_of(message), message.ball)
+        elif message.kind == PRODUCTS:
+            released = self._mechanism.released_products(message.ball)
+        elif message.kind in (HISTOGRAM, HOLDINGS):
+            released = self._mechanism.released_counts(self._centers_of(message), message.ball, message.kind)
         else:
             released = self._mechanism.released_cells(self._centers_of(message), message.ball, message.kind)
         self._numbers = released.ravel()

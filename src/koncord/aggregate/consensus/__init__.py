@@ -29,10 +29,19 @@ from koncord.aggregate.base import (
     StreamedStep,
 )
 from koncord.aggregate.confidence import Confidence
-from koncord.aggregate.consensus import commoncells
+from koncord.aggregate.consensus import cellcounts, commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
 from koncord.aggregate.consensus.choosing import CLEAR, MOST_ROWS, NESTED, Choice, choose, cost_of, stabilities
-from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, private_cells
+from koncord.aggregate.consensus.commoncells import (
+    CellCounts,
+    CellSums,
+    CommonCells,
+    CommonProducts,
+    CountCells,
+    private_cells,
+    private_counts,
+    private_products,
+)
 from koncord.aggregate.consensus.confidence import confidence_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
@@ -57,7 +66,7 @@ from koncord.errors import KoncordError
 from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
-from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, ROUND, Plan
+from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, PRODUCTS, ROUND, Plan
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -69,6 +78,11 @@ SINGLE_PEAK = 1.75
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
 NOTHING_TO_HARMONIZE = "Nothing was harmonized: no offsets between the sites are credible."
+NO_CELL_STANDS_OUT = (
+    "No cell of the sites stands out from their noise: they have too few rows for this budget. A larger epsilon, more "
+    "sites or fewer columns help."
+)
+NOBODY_ANSWERED = "No site with a privacy budget answered; run again when they are there."
 # Name that the cells common to all sites with a privacy budget are reported under; no site has it.
 COMMON = ""
 
@@ -285,7 +299,9 @@ class Consensus(Aggregator):
     private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {
         Report: private_report,
         Refine: private_refine,
+        CommonProducts: private_products,
         CommonCells: private_cells,
+        CountCells: private_counts,
     }
     streamed_steps: ClassVar[Mapping[type[Any], StreamedStep]] = {Report: report_all_rows, Refine: refine_all_rows}
     sums_over_cells: ClassVar[bool] = True
@@ -364,11 +380,12 @@ class Consensus(Aggregator):
 
     def private_plan(self, n_rounds: int | None) -> Plan:
         rounds = self.most_messages()[Refine] if n_rounds is None else n_rounds
-        times = {MOMENTS: 1, CELLS: commoncells.N_PASSES - 1, LAST_CELLS: 1, ROUND: rounds, HOLDINGS: 1}
+        passes = {CELLS: commoncells.N_PASSES - 1, LAST_CELLS: 1}
+        times = {MOMENTS: 1, PRODUCTS: 1, **passes, ROUND: rounds, HOLDINGS: 1}
         return Plan(shares=commoncells.SHARES, times=times)
 
     def private_messages(self) -> Mapping[type[Any], int]:
-        return {CommonCells: commoncells.N_PASSES}
+        return {CommonProducts: 1, CommonCells: commoncells.N_PASSES, CountCells: 1}
 
     def _serve(self, n_features: int, rng: np.random.Generator) -> Server:
         reports: dict[str, MicroClusters] = dict((yield Report(min_report=self.micro_rows)))
@@ -415,6 +432,14 @@ class Consensus(Aggregator):
     ) -> Server:
         """With cells common to the clients that have a budget, beside the micro-clusters of those that have none."""
         search = commoncells.Search.of(described, self.private_plan(None))
+        if described.keys() == set(clients) and n_features <= commoncells.MOST_COLUMNS:
+            products = yield dict.fromkeys(described, search.ask_products())
+            search = search.with_products(products, described, rng)
+            n_kept = None if search.spectrum is None else search.spectrum.n_kept
+            if n_kept is not None:
+                agreed = yield from self._counted(search, n_kept, described, rng)
+                found = yield from self._refined(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
+                return self._outcome(found, agreed, {}, None)
         passes = search.passes(self.micro_rows, rng)
         centers, noises = next(passes), []
         reports: dict[str, MicroClusters] = {}
@@ -434,7 +459,7 @@ class Consensus(Aggregator):
             sent = [up for up in replies.values() if isinstance(up, CellSums)]
             reports |= {client: up for client, up in replies.items() if isinstance(up, MicroClusters)}
             if not sent:
-                raise KoncordError("No site with a privacy budget answered; run again when they are there.")
+                raise KoncordError(NOBODY_ANSWERED)
             found_sums = commoncells.summed(sent, search.ball)
             noises.append(found_sums.sum_noise)
             try:
@@ -445,6 +470,42 @@ class Consensus(Aggregator):
         found = yield from self._refined(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
         return self._outcome(found, agreed, reports, None)
 
+    def _counted(
+        self, search: commoncells.Search, n_kept: int, described: Mapping[str, Described], rng: np.random.Generator
+    ) -> Generator[Any, Replies, Agreed]:
+        """A choice by counts of cells along the few axes that stand out of the noise."""
+        assert search.spectrum is not None
+        n_cells = cellcounts.n_cells_of(search.n_rows, search.count_noise)
+        layout = cellcounts.Layout.of(search.ball.center, search.spectrum, n_kept, n_cells, rng)
+        replies = yield dict.fromkeys(
+            described,
+            CountCells(
+                centers=layout.in_columns(layout.points),
+                ball_center=search.ball.center,
+                ball_radius=search.ball.radius,
+            ),
+        )
+        sent: list[CellCounts] = list(replies.values())
+        if not sent:
+            raise KoncordError(NOBODY_ANSWERED)
+        counted = cellcounts.Counted.of(
+            np.sum([each.counts for each in sent], axis=0),
+            float(np.sqrt(sum(each.noise**2 for each in sent))),
+            layout,
+            rng,
+        )
+        if not counted.is_cell(counted.counts).any():
+            raise KoncordError(NO_CELL_STANDS_OUT)
+        choice = cellcounts.choose_by_counts(counted, rng, max_clusters=self.max_clusters, slack=self.slack)
+        micro = layout.with_beside(counted.micro_clusters(counted.counts))
+        return Agreed(
+            choice=replace(choice, scales=np.ones(len(layout.middle))),
+            reports={COMMON: micro},
+            micro=micro,
+            clients=np.zeros(len(micro), dtype=np.int64),
+            supported={COMMON: np.ones(len(micro), dtype=np.bool_)},
+        )
+
     def _agreed_private(
         self,
         reports: Mapping[str, MicroClusters],
@@ -454,10 +515,7 @@ class Consensus(Aggregator):
     ) -> Agreed:
         """A choice against a null model that goes through the noise of the common cells."""
         if not any(len(each) for each in reports.values()):
-            raise KoncordError(
-                "No cell of the sites stands out from their noise: they have too few rows for this budget. A larger "
-                "epsilon, more sites or fewer columns help."
-            )
+            raise KoncordError(NO_CELL_STANDS_OUT)
         d = len(search.deviations)
         kept = {client: replace(each, axes=np.empty((0, d))) for client, each in reports.items()}
         micro = stacked(list(kept.values()), d)
@@ -468,7 +526,7 @@ class Consensus(Aggregator):
             np.bincount(clients, micro.counts, minlength=len(kept)).astype(np.int64),
             rng,
             max_clusters=self.max_clusters,
-            slack=self.slack,
+            slack=max(self.slack, commoncells.NOISY_SLACK),
             null_of=lambda weighed, rows, rng, scales: commoncells.NoisyGaussian.through(
                 weighed, open_rows, scales, search, noises
             ),

@@ -116,10 +116,11 @@ STABILITY_DRAWS = 10
 MOST_LEVELS = 200
 # Share of the rows from which on a cluster is looked at on its own.
 MOST_ROWS = 0.7
-Hierarchy = Literal["ward", "average", "condensed", "nested"]
+Hierarchy = Literal["ward", "average", "condensed", "nested", "mixture"]
 WARD: Hierarchy = "ward"
 AVERAGE: Hierarchy = "average"
 CONDENSED: Hierarchy = "condensed"
+MIXTURE: Hierarchy = "mixture"  # no cut either: a mixture of Gaussians that is fitted to counts of cells
 NESTED: Hierarchy = "nested"  # a clustering of another one whose largest cluster was looked at on its own
 
 Key = tuple[Hierarchy, int]  # hierarchy and K

@@ -3,12 +3,14 @@
 The noise of one client drowns cells of a few hundred rows; that of the sums over all clients does not. So the server
 proposes the cells, the same for all: k-means of the pooled rows, pass by pass, each pass one release of every client.
 There are as many cells as the pooled noise allows, and most of the budget is kept for the last pass, from which the
-number of clusters is read. One Gaussian is sent through the same passes with the same noise, so what noise alone gives
-is not taken for clusters.
+number of clusters is read. One Gaussian of the covariance of the pooled rows, which noisy products of the columns tell,
+is sent through the same passes with the same noise, so what noise or the shape of one cloud alone gives is not taken
+for clusters. Where the rows vary along few axes, cells are counted once instead of the passes
+(`koncord.aggregate.consensus.cellcounts`).
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, Any
 
@@ -17,6 +19,7 @@ import numpy as np
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
 from koncord.aggregate.base import Described
+from koncord.aggregate.consensus.cellcounts import Spectrum
 from koncord.aggregate.consensus.choosing import Gaussian, root_of_covariance
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
@@ -29,7 +32,19 @@ from koncord.aggregate.private import LEAST_OF_BOUND, PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.kernels.cutting import groups_of
-from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, ROUND, STEPS, Plan, rho_of
+from koncord.privacy.budget import (
+    CELLS,
+    HISTOGRAM,
+    HOLDINGS,
+    INSTEAD,
+    LAST_CELLS,
+    MOMENTS,
+    PRODUCTS,
+    ROUND,
+    STEPS,
+    Plan,
+    rho_of,
+)
 from koncord.privacy.cells import REACH, Cells, first_centers, look_for_cells
 from koncord.privacy.mechanism import SQUARES, Ball, NoisySums, clipped, count_weight, sum_noise, whole
 from koncord.protocol.floor import LOWER_FLOOR
@@ -39,11 +54,16 @@ from koncord.types import FloatArray, IntArray
 
 # Passes in which the cells are found, and what each release costs: K is read from the last pass.
 N_PASSES = 5
-SHARES = {MOMENTS: 1.0, CELLS: 2.0, LAST_CELLS: 10.0, ROUND: 2.0, HOLDINGS: 0.5}
+SHARES = {MOMENTS: 1.0, PRODUCTS: 1.5, CELLS: 2.0, LAST_CELLS: 10.0, ROUND: 2.0, HOLDINGS: 0.5}
+# Columns up to which products are asked for. Rows are clipped to this share of the ball for them: a product is as long
+# as a row squared.
+MOST_COLUMNS, SHARE_OF_BALL = 100, 0.6
 MOST_CELLS = 60
 # A cell is large enough if noise moves its mean by no more than this share of the rows' root mean squared distance to
 # their mean.
 BLUR = 0.3
+# Clusterings of noisy cells that lack no more separation than this are ties: noise moves it by as much.
+NOISY_SLACK = 0.03
 # Rows drawn from the Gaussian, the noise made smaller with them.
 NULL_ROWS = 20_000
 # A column has at least this share of the mean variance of all columns.
@@ -78,7 +98,67 @@ class CellSums:
     noise: Annotated[float, Number(least=0, only_from=WITH_BUDGET)]  # standard deviation of each number of the sums
 
 
-# --- step of a client ---
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonProducts:
+    """Server to client: send noisy sums of the products of every two columns of your rows, clipped to a ball."""
+
+    ball_center: Annotated[FloatArray, Array("n_features")]
+    ball_radius: Annotated[float, Number(least=1e-150, most=LARGEST_VALUE)]
+
+    @property
+    def ball(self) -> Ball:
+        return Ball(center=self.ball_center, radius=self.ball_radius)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductSums:
+    """Client to server: the sums of products, about the center of the ball."""
+
+    products: Annotated[
+        FloatArray, Array("n_features", "n_features", least=-LARGEST_FLOAT, most=LARGEST_FLOAT, only_from=WITH_BUDGET)
+    ]
+    noise: Annotated[float, Number(least=0, most=LARGEST_FLOAT, only_from=WITH_BUDGET)]  # deviation of the diagonal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountCells:
+    """Server to client: send noisy counts of your rows by the nearest of these centers."""
+
+    centers: Annotated[FloatArray, Array("n_micro_clusters", "n_features")]
+    ball_center: Annotated[FloatArray, Array("n_features")]  # where, and in which steps, distances are compared
+    ball_radius: Annotated[float, Number(least=1e-150, most=LARGEST_VALUE)]
+
+    @property
+    def ball(self) -> Ball:
+        return Ball(center=self.ball_center, radius=self.ball_radius)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellCounts:
+    """Client to server: rows of each cell."""
+
+    counts: Annotated[FloatArray, Array("n_micro_clusters", only_from=WITH_BUDGET)]
+    noise: Annotated[float, Number(least=0, only_from=WITH_BUDGET)]  # standard deviation of each
+
+
+# --- steps of a client ---
+
+
+def private_products(client: PrivateClient, down: CommonProducts, rng: np.random.Generator) -> ProductSums:
+    """Noisy sums of products; nothing of a table below the floor, as far as noise lets the client know."""
+    d = len(down.ball_center)
+    if not client.is_reported:
+        return ProductSums(products=np.zeros((d, d)), noise=0.0)
+    found = client.mechanism.products(down.ball)
+    return ProductSums(products=found.products, noise=found.noise)
+
+
+def private_counts(client: PrivateClient, down: CountCells, rng: np.random.Generator) -> CellCounts:
+    """Noisy counts by cell; nothing of a table below the floor, as far as noise lets the client know."""
+    if not client.is_reported:
+        return CellCounts(counts=np.zeros(len(down.centers)), noise=0.0)
+    found = client.mechanism.histogram(down.centers, down.ball)
+    return CellCounts(counts=found.counts, noise=found.noise)
 
 
 def private_cells(client: PrivateClient, down: CommonCells, rng: np.random.Generator) -> CellSums:
@@ -101,6 +181,8 @@ class Search:
     deviations: FloatArray  # (n_features,) of the pooled rows
     n_rows: int  # of all clients with a budget, by their noisy counts
     n_cells: int
+    count_noise: float  # of the pooled counts of cells that are counted instead
+    spectrum: Spectrum | None = None  # once products were sent
 
     @classmethod
     def of(cls, described: Mapping[str, Described], plan: Plan) -> "Search":
@@ -116,14 +198,31 @@ class Search:
         variances = np.maximum(variances, LEAST_SPREAD * variances.mean())
         least = (LEAST_OF_BOUND * min(each.bound for each in sent)) ** 2
         variances += max(least - variances.sum(), 0.0) / d  # noise may have left nothing of them
-        share = plan.cost_shares()[LAST_CELLS]
-        noise = sqrt(sum(sum_noise(share * rho_of(each.epsilon, each.delta), d) ** 2 for each in sent))
+        shares = plan.cost_shares()
+        rhos = [rho_of(each.epsilon, each.delta) for each in sent]
+        noise = sqrt(sum(sum_noise(shares[LAST_CELLS] * rho, d) ** 2 for rho in rhos))
+        counted = sum(shares[kind] * plan.times[kind] for kind in INSTEAD[HISTOGRAM])
         return cls(
             ball=Ball(center=center, radius=REACH * float(np.sqrt(variances.sum()))),
             deviations=np.sqrt(variances),
             n_rows=int(n_rows),
             n_cells=int(np.clip(BLUR * n_rows / (REACH * noise * sqrt(d)), 2, MOST_CELLS)),
+            count_noise=sqrt(sum(1 / (2 * counted * rho) for rho in rhos)),
         )
+
+    def ask_products(self) -> CommonProducts:
+        return CommonProducts(ball_center=self.ball.center, ball_radius=SHARE_OF_BALL * self.ball.radius)
+
+    def with_products(
+        self, sent: Mapping[str, ProductSums], described: Mapping[str, Described], rng: np.random.Generator
+    ) -> "Search":
+        """The search with the covariance of the rows of the clients that sent products."""
+        n_rows = sum(described[client].count for client, each in sent.items() if each.noise)
+        if not n_rows:
+            return self
+        noise = sqrt(sum(each.noise**2 for each in sent.values()))
+        covariance = np.sum([each.products for each in sent.values()], axis=0) / n_rows
+        return replace(self, spectrum=Spectrum.of(covariance, noise / n_rows, self.ask_products().ball_radius, rng))
 
     def passes(self, min_report: int, rng: np.random.Generator) -> Generator[FloatArray, NoisySums, Cells]:
         """The passes in which cells are found; yields centers, receives noisy sums."""
@@ -185,8 +284,9 @@ class NoisyGaussian(Gaussian):
         cls, micro: MicroClusters, open_rows: IntArray, scales: FloatArray, search: Search, noises: Sequence[float]
     ) -> "NoisyGaussian":
         """The null model of `micro`, in weighed columns; clients without a budget have `open_rows`."""
+        spectrum = search.spectrum
         return cls(
-            root=root_of_covariance(micro),
+            root=root_of_covariance(micro) if spectrum is None else spectrum.root * scales,
             sizes=open_rows,
             least=int(micro.counts.min()),
             scales=scales,
