@@ -28,6 +28,7 @@ from koncord._files import atomic_file, locked, write_atomic
 from koncord._threads import one_thread
 from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.private import check_private_form
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.data.files import Table
 from koncord.errors import ConsentRefused, DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
 from koncord.model.globalmodel import GlobalModel
