@@ -107,8 +107,6 @@ AS_SEPARATED = 0.05
 MOST_PIECES = 2.5
 # Depth of a valley in the density that is more than the unevenness of a density of micro-clusters.
 LEAST_VALLEY = 0.3
-# Micro-clusters of a cluster that may be rows between two others, where there are very many of them in all.
-STRAY, VERY_MANY = 2, 100
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
 STABILITY_DRAWS = 10
@@ -405,28 +403,21 @@ def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: 
     """The candidate with what d' says of its clusters.
 
     A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
-    Nor do two of very many that are not clearly apart, unless there is a valley of the density around them.
     """
-    distances, sizes = shapes.apart(labels), np.bincount(labels[belongs])
-    most = np.where(sizes == 1, 0.0, MOST_GAINED)
-
-    def gained() -> float:
-        return float(np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED)
-
-    strays = np.flatnonzero((sizes == STRAY) & (distances > APART) & (distances < CLEAR))
-    if len(strays) and len(belongs) >= VERY_MANY and gained() >= WEIGHING * len(sizes):  # else it is not chosen by this
-        most[strays[shapes.valleys(labels, strays).min(axis=1) < LEAST_VALLEY]] = 0.0
-    return replace(candidate, apart=gained(), least_apart=float(distances.min()))
+    distances = shapes.apart(labels)
+    most = np.where(np.bincount(labels[belongs]) == 1, 0.0, MOST_GAINED)
+    gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
+    return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
 
 
 def most_apart(candidates: Iterable[Candidate]) -> Candidate | None:
     """The candidate with the most clusters that stand apart, on ties the most certain one; None if none has any.
 
-    Nearly as many that are certain, and at least as separated, are taken before more that are hardly apart.
+    Nearly as many that are certain, and at least as separated, are taken before more that are not certain.
     """
 
     def key(each: Candidate) -> tuple[float, float, float]:
-        return round(each.apart, 9), round(each.certainty, 9), each.separation
+        return round(each.apart, 2), round(each.certainty, 9), each.separation
 
     ranked = sorted(candidates, key=key, reverse=True)
     if not ranked or ranked[0].apart < 1:

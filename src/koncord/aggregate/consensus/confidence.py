@@ -17,6 +17,7 @@ from koncord.aggregate.consensus.choosing import (
     best_of,
     combined,
     judged,
+    ranking,
     with_apart,
 )
 from koncord.aggregate.consensus.microclusters import MicroClusters, taken, with_share_of_spread
@@ -147,7 +148,7 @@ def resampled(
     found: Counter[int] = Counter()
     if len(present) < 2:
         return found
-    look = with_candidates(choice.look, contenders(choice))
+    look = with_candidates(choice.look, contenders(choice, slack))
     whole = look.times_chance
     n_draws = int(np.clip(DRAWN_MICRO_CLUSTERS // len(look.micro), FEWEST_DRAWS, DRAWS))
     for _ in range(n_draws):
@@ -161,13 +162,13 @@ def resampled(
     return found
 
 
-def contenders(choice: Choice) -> list[Candidate]:
+def contenders(choice: Choice, slack: float) -> list[Candidate]:
     """The candidates that may win if the clients differ: the best ones by each criterion, and the chosen one."""
-    kept = {(each.hierarchy, each.n_clusters) for each in (choice.chosen,)}
-    for criterion in ("apart", "separation", "gap"):
-        best = sorted(choice.look.candidates, key=lambda each: -getattr(each, criterion))[:MOST_CONTENDERS]
-        kept |= {(each.hierarchy, each.n_clusters) for each in best}
-    return [each for each in choice.look.candidates if (each.hierarchy, each.n_clusters) in kept]
+    every = choice.look.candidates
+    kept = [choice.chosen, *(ranking(every, slack)[:MOST_CONTENDERS] if every else ())]
+    for criterion, n in (("apart", MOST_CONTENDERS), ("separation", MOST_CONTENDERS), ("gap", 1)):
+        kept += sorted(every, key=lambda each: -getattr(each, criterion))[:n]
+    return [each for each in every if each in kept]
 
 
 def with_candidates(look: Look, candidates: Sequence[Candidate]) -> Look:
