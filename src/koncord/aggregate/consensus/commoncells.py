@@ -117,7 +117,7 @@ class ProductSums:
     products: Annotated[
         FloatArray, Array("n_features", "n_features", least=-LARGEST_FLOAT, most=LARGEST_FLOAT, only_from=WITH_BUDGET)
     ]
-    noise: Annotated[float, Number(least=0, most=LARGEST_FLOAT, only_from=WITH_BUDGET)]  # deviation of the diagonal
+    noise: Annotated[float, Number(least=0, most=LARGEST_FLOAT / 4, only_from=WITH_BUDGET)]  # deviation of the diagonal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
