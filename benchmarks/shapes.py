@@ -48,7 +48,15 @@ SETS = ("wine", "segment", "drybean", "dermatology", "s2", "aggregation", "digit
 
 
 def plant(seed: int, percent: int, n_rows: int, n_irrelevant: int) -> Dealt:
-    """Faults four to seven standard deviations off in one to three of eight sensors, which are then mixed."""
+    tables, states, _, _ = drawn_plant(seed, percent, n_rows, n_irrelevant)
+    return tables, states
+
+
+def drawn_plant(seed: int, percent: int, n_rows: int, n_irrelevant: int) -> tuple[Sequence[Any], Any, Any, Any]:
+    """Faults four to seven standard deviations off in one to three of eight sensors, which are then mixed.
+
+    Returns tables, states, what the states are off by, and how the sensors are mixed.
+    """
     rng = np.random.default_rng([seed, 17])
     faults = np.zeros((6, 8))
     for fault in range(1, 6):
@@ -63,7 +71,16 @@ def plant(seed: int, percent: int, n_rows: int, n_irrelevant: int) -> Dealt:
         X = (rng.standard_normal((n_rows, 8)) + faults[state]) @ mixing
         tables.append(np.c_[X, rng.standard_normal((n_rows, n_irrelevant))])
         states.append(state)
-    return tables, np.concatenate(states)
+    return tables, np.concatenate(states), faults, mixing
+
+
+def best_possible(seed: int, percent: int, n_rows: int) -> float:
+    """ARI of who knows the states, how frequent they are and how the sensors are mixed (the Bayes rule)."""
+    tables, states, faults, mixing = drawn_plant(seed, percent, n_rows, 0)
+    rows = np.linalg.solve(mixing.T, np.concatenate(tables).T).T
+    frequent = np.log(np.bincount(states, minlength=len(faults)) / len(states))
+    likely = frequent - 0.5 * ((rows[:, None] - faults) ** 2).sum(axis=2)
+    return float(adjusted_rand_score(states, likely.argmax(axis=1)))
 
 
 def far_cluster(seed: int, gap: float) -> Dealt:
@@ -114,6 +131,7 @@ def plants(n_draws: int, first_seed: int) -> None:
     for percent, n_rows, n_irrelevant in PLANTS:
         name = f"faults of {percent} %, 5 x {n_rows} rows, {n_irrelevant} irrelevant"
         scores(name, [plant(seed, percent, n_rows, n_irrelevant) for seed in seeds], 6)
+        print(f"  best possible: {np.mean([best_possible(seed, percent, n_rows) for seed in seeds]):.3f}", flush=True)
     for gap in (3.5, 4.5):
         scores(f"five clusters {gap} apart, one far", [far_cluster(seed, gap) for seed in seeds], 6)
 
