@@ -6,8 +6,10 @@ log density of such a row under each cluster says how much of the micro-cluster 
 clusters, so each has mixing weights of its own.
 
 A micro-cluster at the border of two clusters is part of both, which its mean alone does not show. So the fit goes on
-with rows drawn from the micro-clusters, once from the clusters as they were chosen and once from the first fit; the
-likelier of the two is kept.
+with rows drawn from the micro-clusters: from the clusters as they were chosen, from the first fit, and from drawn
+micro-clusters, for clusters that run into each other have several fits that no step improves. The likeliest is kept,
+unless it joins clusters that are clearly apart. Tails are those of a t distribution while it goes on, so that far rows
+do not shape a cluster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +42,7 @@ DRAWN_STEPS, DRAWN_PRIOR = 12, 5
 MOST_STARTS, DRAWN_CLUSTERS = 8, 60
 # Degrees of freedom of the clusters while they are fitted to drawn rows: tails heavier than a Gaussian's.
 TAIL = 12.0
-# By how much a fit from drawn clusters must be likelier than one from the chosen clusters, a row.
+# By how much a fit from drawn clusters must be likelier than the best one before it, a row.
 LEAST_GAIN = 0.05
 # Share of two clusters that must be in one of a fit for the fit to join them.
 JOINED = 0.5
