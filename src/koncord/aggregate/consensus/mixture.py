@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
-from koncord.aggregate.consensus.separation import LEAST_RIDGE, NO_VARIANCE, ridged, shape_of
+from koncord.aggregate.consensus.separation import LEAST_RIDGE, NO_VARIANCE, ridged, second_moments, shape_of
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -259,16 +259,16 @@ def parts_of(reports: Sequence[MicroClusters], scales: FloatArray) -> Parts:
     axes = (vectors[:, ::-1][:, :n_kept] * scales[:, None]).T
     means = centered @ axes.T  # about the mean of all rows: their squares must not drown the covariances
     covariances = variances[:, None, None] * (axes @ shapes @ axes.T)[clients]
-    moments = counts[:, None, None] * (covariances + means[:, :, None] * means[:, None, :])
+    moments = second_moments(counts, means, covariances)
     return Parts(
         counts=counts,
         full=full,
         means=means,
         covariances=covariances,
-        moments=moments.reshape(len(counts), -1),
+        moments=moments,
         clients=clients,
         axes=axes,
-        variance=float(np.trace(np.einsum("n,nij->ij", weights, moments / counts[:, None, None]))) / n_kept,
+        variance=float(weights @ (moments[:, :: n_kept + 1] / counts[:, None]).sum(axis=1)) / n_kept,
     )
 
 

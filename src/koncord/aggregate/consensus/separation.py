@@ -43,8 +43,7 @@ class Shapes:
         self.means = gaps @ axes
         self.variance = float(np.trace(total)) / len(total)
         self.covariances = micro.variances[:, None, None] * (axes.T @ shape @ axes)
-        outer = self.means[:, :, None] * self.means[:, None, :]
-        self._moments = (self.counts[:, None, None] * (self.covariances + outer)).reshape(len(micro), -1)
+        self._moments = second_moments(self.counts, self.means, self.covariances)
 
     @cached_property
     def n_axes(self) -> int:
@@ -111,6 +110,14 @@ class Shapes:
         lower_peak = np.minimum(np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1])
         shares = np.divide(density, lower_peak, out=np.ones_like(density), where=lower_peak > 0)
         return float((1 - shares).max())
+
+
+def second_moments(counts: FloatArray, means: FloatArray, covariances: FloatArray) -> FloatArray:
+    """Count times second moment (n, q * q) of every micro-cluster; in one array, for they may be very many."""
+    moments: FloatArray = means[:, :, None] * means[:, None, :]
+    moments += covariances
+    moments *= counts[:, None, None]
+    return moments.reshape(len(counts), -1)
 
 
 def members(labels: IntArray) -> FloatArray:
