@@ -5,11 +5,12 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from koncord import _files
-from koncord._files import atomic_file, locked, write_atomic
+from koncord._files import atomic_file, is_at, locked, write_atomic
 from koncord.errors import KoncordError
 
 HELD = """
@@ -152,3 +153,15 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, other):
 def test_the_error_of_a_block_is_not_taken_for_a_lock(tmp_path):
     with pytest.raises(BlockingIOError), locked(tmp_path / "lock", busy="busy"):
         raise BlockingIOError(errno.EWOULDBLOCK, "of the block")
+
+
+def test_a_lock_that_is_removed_at_any_moment_is_not_this_one(tmp_path, monkeypatch):
+    """A process that ends removes its lock, also between two looks at it."""
+    path = tmp_path / "lock"
+    with path.open("a+b") as file:
+        assert is_at(path, file)
+        path.unlink()
+        monkeypatch.setattr(Path, "exists", lambda self, **_: True)  # it was there a moment ago
+        assert not is_at(path, file)
+        path.touch()
+        assert not is_at(path, file)

@@ -143,4 +143,8 @@ def acquire(file: IO[bytes], busy: str | None) -> None:
 
 def is_at(path: Path, file: IO[bytes]) -> bool:
     """Whether the open file is the one of this name."""
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+    try:
+        there = path.stat()
+    except FileNotFoundError:  # at any moment, so one look must do
+        return False
+    return os.path.samestat(os.fstat(file.fileno()), there)
