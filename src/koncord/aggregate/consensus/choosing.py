@@ -183,11 +183,6 @@ class Look:
     candidates: tuple[Candidate, ...]
 
     @property
-    def regular(self) -> list[Candidate]:
-        """The candidates that the null model has the like of."""
-        return regular(self.candidates)
-
-    @property
     def times_chance(self) -> float:
         """Structure in multiples of chance."""
         return times_chance(self.candidates, self.null, len(self.micro))

@@ -83,18 +83,13 @@ class Shapes:
         """Depth, from 0 to 1, of the deepest valley of the density between two neighboring clusters."""
         return float(self.valleys(labels).max(initial=0.0))
 
-    def valleys(self, labels: IntArray, of: IntArray | None = None) -> FloatArray:
-        """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest.
-
-        With `of`, those of these clusters only, a row each.
-        """
+    def valleys(self, labels: IntArray) -> FloatArray:
+        """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest."""
         counts, means, scatters, tied = self.clusters(labels)
         one, other = neighbors(means)
-        wanted = np.isin(one, np.arange(len(means)) if of is None else of)
-        one, other = one[wanted], other[wanted]
         lines = discriminants(counts, means, scatters, tied, one, other)
         depths = [self._valley(labels, means, a, b, line) for a, b, line in zip(one, other, lines, strict=True)]
-        return np.array(depths).reshape(len(means) if of is None else len(of), -1)
+        return np.array(depths).reshape(len(means), -1)
 
     def _valley(self, labels: IntArray, means: FloatArray, one: int, other: int, line: FloatArray) -> float:
         length = line @ (means[other] - means[one])
