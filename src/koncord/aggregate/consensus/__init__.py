@@ -747,8 +747,8 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         )
     if agreed.choice.chosen.hierarchy == NESTED:
         said.append(
-            "Some of these clusters were found inside a larger one that was looked at on its own: they have a valley of "
-            "the density around them there, or two Gaussians fitted to it are clearly apart."
+            "Some of these clusters were found inside a larger one that was looked at on its own: there they have a "
+            "valley of the density around them, or two Gaussians fitted to it are clearly apart."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")
