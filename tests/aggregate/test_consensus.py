@@ -1088,14 +1088,6 @@ def test_a_far_cluster_does_not_hide_those_inside_the_largest_one():
     assert max(confidence.resampled, key=lambda each: each.share).n_clusters == 4
 
 
-def test_a_far_cluster_in_a_column_of_its_own_does_not_hide_those_that_are_certain():
-    """Uncertain at first; weighed by that column, six clusters are certain, of which only the far one is clear."""
-    tables, classes = one_far_cluster(seed=207, gap=4.5)
-    found = fitted(tables)
-    assert found.n_clusters_ == 6
-    assert adjusted_rand_score(classes, np.concatenate(found.labels_)) > 0.9
-
-
 def dominated(seed, rows_of_state):
     """A state of 88 % of the rows beside four faults of 3 %, nine standard deviations off in a column each."""
     rng = np.random.default_rng(seed)

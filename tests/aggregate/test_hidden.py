@@ -67,14 +67,26 @@ def test_nothing_is_hidden_in_few_micro_clusters_or_in_equal_rows(n):
     assert hidden_in(reported([np.zeros((20, 2)) for _ in range(6)]), CLEAR) is None
 
 
+def made_tables(monkeypatch, name):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return runpy.run_path(str(BENCHMARKS / "shapes.py"), run_name="benchmark")[name]
+
+
 def test_a_rare_fault_beside_stronger_ones_is_found_and_named(monkeypatch):
     """The weakest of five faults, five standard deviations off, is hidden in the usual state."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    tables, states = runpy.run_path(str(BENCHMARKS / "shapes.py"), run_name="benchmark")["plant"](4, 3, 2000, 1)
+    tables, states = made_tables(monkeypatch, "plant")(4, 3, 2000, 1)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.95
     assert any("looked at on its own" in note for note in found.model_.diagnostics.notes)
+
+
+def test_a_far_cluster_in_a_column_of_its_own_does_not_hide_those_that_are_certain(monkeypatch):
+    """Uncertain at first; weighed by that column six clusters are certain, of which only the far one is clear."""
+    tables, classes = made_tables(monkeypatch, "far_cluster")(207, 4.5)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 6  # it was 2, and the score 0.04
+    assert adjusted_rand_score(classes, np.concatenate(found.labels_)) > 0.9
 
 
 def test_the_answer_does_not_depend_on_the_seed_of_the_run():
