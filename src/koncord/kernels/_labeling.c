@@ -5,8 +5,8 @@
    was not built. Sums are taken in double precision and in a fixed order (no -ffast-math); text is that of "%.6g".
 
    Rows are taken ROWS at a time and turned, so that one step works on as many neighbors in memory. The loops are compiled
-   up to three times on x86-64, as in _splitting.c, each with vectors as long as the processor has them: this file
-   includes itself for that. All give the same numbers, for a row is summed up by itself. */
+   for each kind of processor (_kernel.h), with vectors as long as its registers. All give the same numbers, for a row is
+   summed up by itself. */
 
 #ifndef NAMED
 
@@ -19,17 +19,9 @@
 #include <string.h>
 
 #define VECTORS 4 /* that are worked on at a time: numbers of a map are read once for all of them */
-#define ROWS (LANES * VECTORS)
+#define ROWS (WIDTH * VECTORS)
 #define MOST_ROWS 32
 #define PARTS 8 /* sums that a product of two rows is taken in */
-
-#if !defined(__GNUC__)
-#error "Labels in C need GCC or Clang, for vectors; without them koncord is built without it."
-#endif
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed to functions that are always inlined */
-#endif
-#define INLINE static inline __attribute__((always_inline))
 
 /* Gaussians along common axes: rows are projected once, then turned into the standard coordinates of each cluster. */
 typedef struct {
@@ -46,40 +38,8 @@ typedef struct {
     double *squared, *runner_up_squared;
 } found;
 
-#define NAMED(name) name##_anywhere
-#define LANES 2
-#include "_labeling.c"
-#undef NAMED
-#undef LANES
-#if !defined(__clang__) && defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#define NAMED(name) name##_avx2
-#define LANES 4
-#include "_labeling.c"
-#undef NAMED
-#undef LANES
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq")
-#define NAMED(name) name##_avx512
-#define LANES 8
-#include "_labeling.c"
-#undef NAMED
-#undef LANES
-#pragma GCC pop_options
-#define FASTEST(name) (level == 2 ? name##_avx512 : level == 1 ? name##_avx2 : name##_anywhere)
-static int level_of_processor(void)
-{
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-        return 2;
-    return __builtin_cpu_supports("avx2") ? 1 : 0;
-}
-#else
-#define FASTEST(name) name##_anywhere
-static int level_of_processor(void) { return 0; }
-#endif
-static int level = 0, highest = 0; /* set when the module is imported */
+#define KERNEL "_labeling.c"
+#include "_kernel.h"
 
 /* --- text --- */
 
@@ -140,21 +100,6 @@ static char *put_float(char *at, double value)
 }
 
 /* --- Python --- */
-
-static int check(const Py_buffer *view, Py_ssize_t n, const char *what)
-{
-    if (view->len != n * 8) {
-        PyErr_Format(PyExc_ValueError, "'%s' must have %zd numbers of 8 bytes; got %zd bytes.", what, n, view->len);
-        return 0;
-    }
-    return 1;
-}
-
-static void release(Py_buffer *views, Py_ssize_t n)
-{
-    for (Py_ssize_t i = 0; i < n; i++)
-        PyBuffer_Release(&views[i]);
-}
 
 PyDoc_STRVAR(judge_doc, "judge(X, axes, roots, shifts, peaks, labels, squared, runner_ups, runner_up_squared): the two most\n"
                         "likely clusters of every row, and the squared distances to them.");
@@ -366,16 +311,6 @@ static PyObject *are_within(PyObject *self, PyObject *args)
     return PyBool_FromLong(is_good);
 }
 
-PyDoc_STRVAR(limit_doc, "limit(level): use loops of that level at most (0 any processor, 1 AVX2, 2 AVX-512); the level in use.");
-static PyObject *limit(PyObject *self, PyObject *args)
-{
-    int most;
-    if (!PyArg_ParseTuple(args, "i", &most))
-        return NULL;
-    level = most < 0 ? 0 : most < highest ? most : highest;
-    return PyLong_FromLong(level);
-}
-
 static PyMethodDef methods[] = {{"judge", judge, METH_VARARGS, judge_doc},
                                 {"walk", walk, METH_VARARGS, walk_doc},
                                 {"scale", scale, METH_VARARGS, scale_doc},
@@ -396,8 +331,8 @@ PyMODINIT_FUNC PyInit__labeling(void)
 
 #else /* --- loops over rows, compiled for each NAMED --- */
 
-typedef double NAMED(lanes) __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
-typedef int64_t NAMED(whole) __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+typedef double NAMED(lanes) __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
+typedef int64_t NAMED(whole) __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
 #define lanes NAMED(lanes)
 #define whole NAMED(whole)
 
@@ -415,9 +350,9 @@ INLINE void NAMED(weighted)(const double *columns, const double *factors, Py_ssi
     for (Py_ssize_t j = 0; j < n; j++, columns += ROWS) {
         const double factor = factors[j];
         one += NAMED(at)(columns) * factor;
-        two += NAMED(at)(columns + LANES) * factor;
-        three += NAMED(at)(columns + 2 * LANES) * factor;
-        four += NAMED(at)(columns + 3 * LANES) * factor;
+        two += NAMED(at)(columns + WIDTH) * factor;
+        three += NAMED(at)(columns + 2 * WIDTH) * factor;
+        four += NAMED(at)(columns + 3 * WIDTH) * factor;
     }
     sums[0] = one;
     sums[1] = two;
@@ -460,10 +395,10 @@ INLINE void NAMED(two_best)(const mixture *all, const double *along, found out)
         }
     }
     for (int v = 0; v < VECTORS; v++) {
-        *(whole *)(out.label + v * LANES) = label[v];
-        *(whole *)(out.runner_up + v * LANES) = runner_up[v];
-        *(lanes *)(out.squared + v * LANES) = best_squared[v];
-        *(lanes *)(out.runner_up_squared + v * LANES) = second_squared[v];
+        *(whole *)(out.label + v * WIDTH) = label[v];
+        *(whole *)(out.runner_up + v * WIDTH) = runner_up[v];
+        *(lanes *)(out.squared + v * WIDTH) = best_squared[v];
+        *(lanes *)(out.runner_up_squared + v * WIDTH) = second_squared[v];
     }
 }
 
@@ -480,7 +415,7 @@ static void NAMED(judge_rows)(const mixture *all, const double *x, Py_ssize_t n,
             lanes sums[VECTORS];
             NAMED(weighted)(columns, all->axes + i * d, d, sums);
             for (int v = 0; v < VECTORS; v++)
-                *(lanes *)(along + i * ROWS + v * LANES) = sums[v];
+                *(lanes *)(along + i * ROWS + v * WIDTH) = sums[v];
         }
         if (m == ROWS) {
             found own = {out.label + start, out.runner_up + start, out.squared + start, out.runner_up_squared + start};
