@@ -41,7 +41,7 @@ from koncord import ASM
 from koncord.aggregate.consensus.streaming import summed_micro_clusters
 from koncord.data import batches
 from koncord.data.batches import batched_table
-from koncord.kernels import cutting, gaussians, scaling, splitting
+from koncord.kernels import cutting, gaussians, labeling, scaling, splitting
 from koncord.kernels.centered import CenteredRows
 from koncord.kernels.cutting import cut_tree
 from koncord.model import globalmodel
@@ -177,7 +177,7 @@ def predict_row(n_rows: int) -> dict:
 
 def labeled_in_numpy(labels: Call) -> None:
     """Labels without what is in C."""
-    users = (assignments, batches, cutting, gaussians, globalmodel, scaling)
+    users = (assignments, batches, cutting, gaussians, globalmodel, labeling, scaling)
     kept = gaussians._labeling
     try:
         for user in users:

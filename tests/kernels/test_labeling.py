@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koncord.data import batches
-from koncord.kernels import cutting, gaussians, scaling
+from koncord.data.batches import in_rows
+from koncord.kernels import cutting, gaussians, labeling, scaling
 from koncord.kernels.cutting import cut_tree
 from koncord.kernels.gaussians import Gaussians
+from koncord.kernels.labeling import ColumnLabeler
 from koncord.model import globalmodel
 from koncord.prepare.plan import Plan
 from koncord.runs import assignments
@@ -19,7 +21,7 @@ from koncord.types import FloatArray
 
 _labeling = gaussians._labeling
 pytestmark = pytest.mark.skipif(_labeling is None, reason="koncord was built without a compiler")
-USERS = (gaussians, cutting, scaling, globalmodel, assignments, batches)
+USERS = (gaussians, cutting, scaling, labeling, globalmodel, assignments, batches)
 
 
 @pytest.fixture
@@ -71,6 +73,54 @@ def test_the_lowest_cluster_is_taken_on_ties() -> None:
     found = model.two_nearest(np.array([[0.0], [1.0], [9.0]]))
     assert found.labels.tolist() == [1, 1, 0]
     assert found.runner_ups.tolist() == [2, 2, 1]
+
+
+def labeler(model: Gaussians, seed: int) -> ColumnLabeler:
+    """With a fence on some columns, scales, and an offset."""
+    rng, d = np.random.default_rng(seed), model.centers.shape[1]
+    fence = np.where(rng.random(d) < 0.5, np.inf, 4.0)
+    return ColumnLabeler(
+        scaling=np.stack([-fence, fence, rng.normal(size=d), rng.uniform(0.3, 3, d), 0.1 * rng.normal(size=d)]),
+        factors=model.factors(),
+        centers=np.ascontiguousarray(model.centers),
+        spreads=np.maximum(model.column_deviations(), 0.5),
+        reach=3.0,
+    )
+
+
+@given(k=st.integers(1, 9), d=st.integers(1, 20), seed=st.integers(0, 10_000), level=st.integers(0, 2))
+@settings(max_examples=60, deadline=None)
+def test_labels_of_columns_are_those_of_rows_to_the_bit(k: int, d: int, seed: int, level: int) -> None:
+    model, X = mixture(k, 1 + seed % d, d, seed)
+    label = labeler(model, seed)
+    columns = [X[:, at].astype(np.float32 if at % 3 else np.float64) for at in range(d)]
+    low, high, means, scales, offsets = label.scaling
+    rows = np.stack([each.astype(np.float64) for each in columns], axis=1)
+    np.testing.assert_array_equal(in_rows(columns), rows)
+    wanted = model.two_nearest(scaling.on_scale(rows, means, scales, low, high) - offsets)
+    unfenced = scaling.on_scale(rows, means, scales) - offsets
+    far = _labeling.far(unfenced, label.centers, label.spreads, wanted.labels, label.reach)
+    _labeling.limit(level)
+    found = label(columns)
+    _labeling.limit(2)
+    assert found is not None
+    for one, other in zip(found.nearest, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    beyond = np.abs(unfenced - label.centers[wanted.labels]) / label.spreads[wanted.labels]
+    at = np.nonzero(beyond > label.reach)
+    np.testing.assert_array_equal([found.far.rows, found.far.columns], at)
+    np.testing.assert_array_equal(found.far.beyond, beyond[at])
+    np.testing.assert_array_equal(found.far.labels, wanted.labels[at[0]])
+    assert found.far.beyond.tobytes() == far[2]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+def test_columns_with_a_value_that_is_no_measurement_are_left_to_others(value: float) -> None:
+    model, X = mixture(3, 4, 4, 0)
+    columns = list(X.T.copy())
+    assert labeler(model, 0)(columns) is not None
+    columns[2][-1] = value
+    assert labeler(model, 0)(columns) is None
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
@@ -149,3 +199,14 @@ def test_wrong_sizes_are_refused() -> None:
         _labeling.scale(zeros, *[zeros[:2]] * 4, 1.0, zeros[:3])
     with pytest.raises(ValueError, match="'squared' must have 2 numbers"):
         _labeling.judge(zeros, np.ones(2), np.ones(1), np.ones(1), np.ones(1), labels, zeros[:1], labels, zeros[:2])
+    with pytest.raises(ValueError, match="'columns' must be of 2 floats or doubles each"):
+        _labeling.turn([zeros[:2], labels], zeros)
+    with pytest.raises(ValueError, match="'X' must have 2 numbers"):
+        _labeling.turn([zeros[:1], zeros[:1]], zeros[:3])
+    model, X = mixture(2, 1, 1, 0)
+    label = labeler(model, 0)
+    given = label.scaling, 1e9, *label.factors, label.centers, label.spreads, 3.0, *model.two_nearest(X)
+    with pytest.raises(ValueError, match=f"'columns' must be of {len(X)} floats or doubles each"):
+        _labeling.label([X[1:, 0]], *given)
+    with pytest.raises(ValueError, match="'scaling' must have 10 numbers"):
+        _labeling.label([X[:, 0], X[:, 0]], *given)

@@ -38,6 +38,61 @@ typedef struct {
     double *squared, *runner_up_squared;
 } found;
 
+/* A column of a table as it came: doubles or floats. */
+typedef struct {
+    const void *values;
+    int is_single;
+} column;
+
+/* What brings a column on the scale of the clusters: a fence, mean, scale, and the offset of a site. */
+typedef struct {
+    const double *low, *high, *means, *scales, *offsets; /* (d) */
+    double most;                                         /* no value is farther from 0, before or after */
+} scaling;
+
+/* Centers of the clusters and how far from them, column by column, a value may lie: (d, k). */
+typedef struct {
+    double *centers, *reaches;
+} bounds;
+
+/* Values that are far off, as many as there are. */
+typedef struct {
+    int64_t *rows, *columns;
+    double *beyond;
+    Py_ssize_t n, room;
+} list;
+
+/* A row may have a value that is far off: this is asked without a division, and with some room for its rounding. */
+#define NEARLY(reach) ((reach) * (1 - 1e-9))
+
+static int grown(list *all, Py_ssize_t room)
+{
+    int64_t *rows = realloc(all->rows, room * 8), *columns = rows ? realloc(all->columns, room * 8) : NULL;
+    double *beyond = columns ? realloc(all->beyond, room * 8) : NULL;
+    all->rows = rows ? rows : all->rows;
+    all->columns = columns ? columns : all->columns;
+    all->beyond = beyond ? beyond : all->beyond;
+    all->room = beyond ? room : all->room;
+    return beyond != NULL;
+}
+
+/* The values of a row, `step` apart, that are far off: added to the list. */
+static int add_far(list *all, Py_ssize_t at, const double *row, Py_ssize_t step, const double *center, const double *spread,
+                   Py_ssize_t d, double reach)
+{
+    for (Py_ssize_t j = 0; j < d; j++) {
+        double beyond = fabs(row[j * step] - center[j]) / spread[j];
+        if (beyond > reach) {
+            if (all->n == all->room && !grown(all, 2 * all->room + 1024))
+                return 0;
+            all->rows[all->n] = at;
+            all->columns[all->n] = j;
+            all->beyond[all->n++] = beyond;
+        }
+    }
+    return 1;
+}
+
 #define KERNEL "_labeling.c"
 #include "_kernel.h"
 
@@ -178,22 +233,17 @@ static PyObject *scale(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Values that are far off, as many as there are. */
-typedef struct {
-    int64_t *rows, *columns;
-    double *beyond;
-    Py_ssize_t n, room;
-} list;
-
-static int grown(list *all, Py_ssize_t room)
+static PyObject *listed(const list *all)
 {
-    int64_t *rows = realloc(all->rows, room * 8), *columns = rows ? realloc(all->columns, room * 8) : NULL;
-    double *beyond = columns ? realloc(all->beyond, room * 8) : NULL;
-    all->rows = rows ? rows : all->rows;
-    all->columns = columns ? columns : all->columns;
-    all->beyond = beyond ? beyond : all->beyond;
-    all->room = beyond ? room : all->room;
-    return beyond != NULL;
+    return Py_BuildValue("y#y#y#", all->n ? (char *)all->rows : "", all->n * 8, all->n ? (char *)all->columns : "", all->n * 8,
+                         all->n ? (char *)all->beyond : "", all->n * 8);
+}
+
+static void forget(list *all)
+{
+    free(all->rows);
+    free(all->columns);
+    free(all->beyond);
 }
 
 PyDoc_STRVAR(far_doc, "far(X, centers, spreads, labels, reach): rows, columns and distances, in spreads of its cluster, of all values\n"
@@ -219,31 +269,122 @@ static PyObject *far(PyObject *self, PyObject *args)
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t i = 0; is_good && i < n; i++) {
             const double *row = x + i * d, *center = centers + labels[i] * d, *spread = spreads + labels[i] * d;
-            if (!FASTEST(has_far)(row, center, spread, d, reach))
-                continue;
-            for (Py_ssize_t j = 0; is_good && j < d; j++) {
-                double beyond = fabs(row[j] - center[j]) / spread[j];
-                if (beyond > reach) {
-                    is_good = all.n < all.room || grown(&all, 2 * all.room + 1024);
-                    if (is_good) {
-                        all.rows[all.n] = i;
-                        all.columns[all.n] = j;
-                        all.beyond[all.n++] = beyond;
-                    }
-                }
-            }
+            if (FASTEST(has_far)(row, center, spread, d, NEARLY(reach)))
+                is_good = add_far(&all, i, row, 1, center, spread, d, reach);
         }
         Py_END_ALLOW_THREADS
-        if (is_good)
-            made = Py_BuildValue("y#y#y#", all.n ? (char *)all.rows : "", all.n * 8, all.n ? (char *)all.columns : "", all.n * 8,
-                                 all.n ? (char *)all.beyond : "", all.n * 8);
-        else
-            PyErr_NoMemory();
+        made = is_good ? listed(&all) : PyErr_NoMemory();
     }
-    free(all.rows);
-    free(all.columns);
-    free(all.beyond);
+    forget(&all);
     release(v, 4);
+    return made;
+}
+
+/* Columns of n numbers from a sequence of arrays; how many there are, or -1. */
+static Py_ssize_t read_columns(PyObject *given, Py_ssize_t n, Py_buffer **views, column **columns)
+{
+    PyObject *fast = PySequence_Fast(given, "'columns' must be a sequence of arrays.");
+    if (!fast)
+        return -1;
+    Py_ssize_t d = PySequence_Fast_GET_SIZE(fast), at = 0;
+    *views = PyMem_Calloc(d + 1, sizeof(Py_buffer));
+    *columns = PyMem_Calloc(d + 1, sizeof(column));
+    int is_good = *views && *columns;
+    if (!is_good)
+        PyErr_NoMemory();
+    for (; is_good && at < d; at++) {
+        Py_buffer *own = &(*views)[at];
+        if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(fast, at), own, PyBUF_CONTIG_RO | PyBUF_FORMAT)) {
+            is_good = 0;
+            break;
+        }
+        const char kind = own->format && own->format[0] && !own->format[1] ? own->format[0] : 0;
+        (*columns)[at] = (column){own->buf, kind == 'f'};
+        if ((kind != 'f' && kind != 'd') || own->len != n * own->itemsize) {
+            PyErr_Format(PyExc_ValueError, "'columns' must be of %zd floats or doubles each.", n);
+            is_good = 0;
+        }
+    }
+    Py_DECREF(fast);
+    if (!is_good && *views)
+        release(*views, at);
+    return is_good ? d : -1;
+}
+
+static void forget_columns(Py_ssize_t d, Py_buffer *views, column *columns)
+{
+    if (d >= 0)
+        release(views, d);
+    PyMem_Free(views);
+    PyMem_Free(columns);
+}
+
+PyDoc_STRVAR(turn_doc, "turn(columns, X): the rows of some columns, arrays of floats or doubles.");
+static PyObject *turn(PyObject *self, PyObject *args)
+{
+    PyObject *given;
+    Py_buffer x, *views = NULL;
+    column *columns = NULL;
+    if (!PyArg_ParseTuple(args, "Ow*", &given, &x))
+        return NULL;
+    Py_ssize_t width = PySequence_Size(given), n = width > 0 ? x.len / 8 / width : 0;
+    Py_ssize_t d = width < 0 ? -1 : read_columns(given, n, &views, &columns);
+    int is_good = d >= 0 && check(&x, n * d, "X");
+    if (is_good) {
+        Py_BEGIN_ALLOW_THREADS
+        FASTEST(turn_columns)(columns, n, d, x.buf);
+        Py_END_ALLOW_THREADS
+    }
+    forget_columns(d, views, columns);
+    PyBuffer_Release(&x);
+    if (!is_good)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(label_doc, "label(columns, scaling, most, axes, roots, shifts, peaks, centers, spreads, reach, labels, squared,\n"
+                        "runner_ups, runner_up_squared): scale, judge and far in one step, of rows column by column. `columns` are\n"
+                        "arrays of floats or doubles, `scaling` their low, high, means, scales and offsets (5, d). What `far`\n"
+                        "returns; None, and no labels, where a value is no number or farther than `most` from 0.");
+static PyObject *label(PyObject *self, PyObject *args)
+{
+    PyObject *given, *made = NULL;
+    Py_buffer v[11], *views = NULL; /* scaling, axes, roots, shifts, peaks, centers, spreads, and four to fill */
+    column *columns = NULL;
+    double most, reach;
+    if (!PyArg_ParseTuple(args, "Oy*dy*y*y*y*y*y*dw*w*w*w*", &given, &v[0], &most, &v[1], &v[2], &v[3], &v[4], &v[5], &v[6],
+                          &reach, &v[7], &v[8], &v[9], &v[10]))
+        return NULL;
+    Py_ssize_t n = v[7].len / 8, k = v[4].len / 8, q = k ? v[3].len / 8 / k : 0, d = read_columns(given, n, &views, &columns);
+    int is_good = d >= 0 && check(&v[0], 5 * d, "scaling") && check(&v[1], q * d, "axes") &&
+                  check(&v[2], k * q * q, "roots") && check(&v[3], k * q, "shifts") && check(&v[5], k * d, "centers") &&
+                  check(&v[6], k * d, "spreads") && check(&v[8], n, "squared") && check(&v[9], n, "runner_ups") &&
+                  check(&v[10], n, "runner_up_squared");
+    double *spare = is_good ? PyMem_Malloc(((2 * d + q + 1) * MOST_ROWS + 2 * k * d) * sizeof(double)) : NULL;
+    if (is_good && !spare)
+        PyErr_NoMemory();
+    else if (is_good) {
+        const double *scale = v[0].buf, *centers = v[5].buf, *spreads = v[6].buf;
+        mixture all = {k, q, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
+        scaling to = {scale, scale + d, scale + 2 * d, scale + 3 * d, scale + 4 * d, most};
+        found out = {v[7].buf, v[9].buf, v[8].buf, v[10].buf};
+        bounds near = {spare, spare + k * d};
+        list far = {0};
+        int done;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t c = 0; c < k; c++)
+            for (Py_ssize_t j = 0; j < d; j++) {
+                near.centers[j * k + c] = centers[c * d + j];
+                near.reaches[j * k + c] = NEARLY(reach) * spreads[c * d + j];
+            }
+        done = FASTEST(label_rows)(columns, &to, &all, &near, centers, spreads, reach, n, out, &far, spare + 2 * k * d);
+        Py_END_ALLOW_THREADS
+        made = done > 0 ? listed(&far) : done < 0 ? PyErr_NoMemory() : Py_NewRef(Py_None);
+        forget(&far);
+    }
+    PyMem_Free(spare);
+    forget_columns(d, views, columns);
+    release(v, 11);
     return made;
 }
 
@@ -315,6 +456,8 @@ static PyMethodDef methods[] = {{"judge", judge, METH_VARARGS, judge_doc},
                                 {"walk", walk, METH_VARARGS, walk_doc},
                                 {"scale", scale, METH_VARARGS, scale_doc},
                                 {"far", far, METH_VARARGS, far_doc},
+                                {"turn", turn, METH_VARARGS, turn_doc},
+                                {"label", label, METH_VARARGS, label_doc},
                                 {"lines", lines, METH_VARARGS, lines_doc},
                                 {"are_within", are_within, METH_VARARGS, are_within_doc},
                                 {"limit", limit, METH_VARARGS, limit_doc},
@@ -402,35 +545,123 @@ INLINE void NAMED(two_best)(const mixture *all, const double *along, found out)
     }
 }
 
-static void NAMED(judge_rows)(const mixture *all, const double *x, Py_ssize_t n, found out, double *spare)
+/* The same by their columns (d, ROWS), of the `m` rows from `start` on; along has room for (q, ROWS). */
+INLINE void NAMED(judge_columns)(const mixture *all, const double *columns, double *along, Py_ssize_t start, Py_ssize_t m,
+                                 found out)
 {
     const Py_ssize_t d = all->d, q = all->q;
-    double *columns = spare, *along = spare + d * ROWS;
+    for (Py_ssize_t i = 0; i < q; i++) {
+        lanes sums[VECTORS];
+        NAMED(weighted)(columns, all->axes + i * d, d, sums);
+        for (int v = 0; v < VECTORS; v++)
+            *(lanes *)(along + i * ROWS + v * WIDTH) = sums[v];
+    }
+    if (m == ROWS) {
+        found own = {out.label + start, out.runner_up + start, out.squared + start, out.runner_up_squared + start};
+        NAMED(two_best)(all, along, own);
+    } else { /* the last rows, beside copies of the last one */
+        int64_t labels[2 * ROWS];
+        double squares[2 * ROWS];
+        found own = {labels, labels + ROWS, squares, squares + ROWS};
+        NAMED(two_best)(all, along, own);
+        memcpy(out.label + start, own.label, m * 8);
+        memcpy(out.runner_up + start, own.runner_up, m * 8);
+        memcpy(out.squared + start, own.squared, m * 8);
+        memcpy(out.runner_up_squared + start, own.runner_up_squared, m * 8);
+    }
+}
+
+static void NAMED(judge_rows)(const mixture *all, const double *x, Py_ssize_t n, found out, double *spare)
+{
+    const Py_ssize_t d = all->d;
     for (Py_ssize_t start = 0; start < n; start += ROWS) {
         const Py_ssize_t m = n - start < ROWS ? n - start : ROWS;
         for (Py_ssize_t j = 0; j < d; j++)
             for (Py_ssize_t i = 0; i < ROWS; i++)
-                columns[j * ROWS + i] = x[(start + (i < m ? i : m - 1)) * d + j];
-        for (Py_ssize_t i = 0; i < q; i++) {
-            lanes sums[VECTORS];
-            NAMED(weighted)(columns, all->axes + i * d, d, sums);
-            for (int v = 0; v < VECTORS; v++)
-                *(lanes *)(along + i * ROWS + v * WIDTH) = sums[v];
-        }
-        if (m == ROWS) {
-            found own = {out.label + start, out.runner_up + start, out.squared + start, out.runner_up_squared + start};
-            NAMED(two_best)(all, along, own);
-        } else { /* the last rows, beside copies of the last one */
-            int64_t labels[2 * ROWS];
-            double squares[2 * ROWS];
-            found own = {labels, labels + ROWS, squares, squares + ROWS};
-            NAMED(two_best)(all, along, own);
-            memcpy(out.label + start, own.label, m * 8);
-            memcpy(out.runner_up + start, own.runner_up, m * 8);
-            memcpy(out.squared + start, own.squared, m * 8);
-            memcpy(out.runner_up_squared + start, own.runner_up_squared, m * 8);
+                spare[j * ROWS + i] = x[(start + (i < m ? i : m - 1)) * d + j];
+        NAMED(judge_columns)(all, spare, spare + d * ROWS, start, m, out);
+    }
+}
+
+/* ROWS values of a column, the last of `m` again beyond them. */
+INLINE void NAMED(load)(const column *own, Py_ssize_t start, Py_ssize_t m, double *x)
+{
+    const float *singles = (const float *)own->values + start;
+    const double *doubles = (const double *)own->values + start;
+    if (m < ROWS)
+        for (Py_ssize_t i = 0; i < ROWS; i++)
+            x[i] = own->is_single ? (double)singles[i < m ? i : m - 1] : doubles[i < m ? i : m - 1];
+    else if (own->is_single)
+        for (Py_ssize_t i = 0; i < ROWS; i++)
+            x[i] = singles[i];
+    else
+        memcpy(x, doubles, ROWS * sizeof(double));
+}
+
+static void NAMED(turn_columns)(const column *columns, Py_ssize_t n, Py_ssize_t d, double *x)
+{
+    double values[ROWS];
+    for (Py_ssize_t start = 0; start < n; start += ROWS) {
+        const Py_ssize_t m = n - start < ROWS ? n - start : ROWS;
+        for (Py_ssize_t j = 0; j < d; j++) {
+            NAMED(load)(&columns[j], start, m, values);
+            for (Py_ssize_t i = 0; i < m; i++)
+                x[(start + i) * d + j] = values[i];
         }
     }
+}
+
+/* ROWS values on the scale of column j, behind a fence. */
+INLINE void NAMED(bring)(const scaling *to, Py_ssize_t j, double low, double high, const double *x, double *z)
+{
+    const double mean = to->means[j], scale = to->scales[j], most = to->most, offset = to->offsets[j];
+    for (Py_ssize_t i = 0; i < ROWS; i++) {
+        double value = x[i] < low ? low : x[i];
+        value = ((value > high ? high : value) - mean) / scale;
+        value = value < -most ? -most : value;
+        z[i] = (value > most ? most : value) - offset;
+    }
+}
+
+/* Labels of rows column by column, and their values far off; 0 where a value is no number or too large, -1 where there is
+   no memory. Spare has room for (2 d + q, ROWS). */
+static int NAMED(label_rows)(const column *columns, const scaling *to, const mixture *all, const bounds *near,
+                             const double *centers, const double *spreads, double reach, Py_ssize_t n, found out, list *far,
+                             double *spare)
+{
+    const Py_ssize_t d = all->d, k = all->k;
+    double *raw = spare, *z = raw + d * ROWS, *along = z + d * ROWS;
+    for (Py_ssize_t start = 0; start < n; start += ROWS) {
+        const Py_ssize_t m = n - start < ROWS ? n - start : ROWS;
+        int64_t n_beyond = 0, n_fenced = 0, n_far = 0, is_far[ROWS] = {0}, label[ROWS];
+        for (Py_ssize_t j = 0; j < d; j++) {
+            double *x = raw + j * ROWS;
+            NAMED(load)(&columns[j], start, m, x);
+            for (Py_ssize_t i = 0; i < ROWS; i++) {
+                n_beyond += !(fabs(x[i]) <= to->most);
+                n_fenced += x[i] < to->low[j] || x[i] > to->high[j];
+            }
+            NAMED(bring)(to, j, to->low[j], to->high[j], x, z + j * ROWS);
+        }
+        if (n_beyond)
+            return 0;
+        NAMED(judge_columns)(all, z, along, start, m, out);
+        if (n_fenced) /* what is far off is seen before the fence */
+            for (Py_ssize_t j = 0; j < d; j++)
+                NAMED(bring)(to, j, -INFINITY, INFINITY, raw + j * ROWS, z + j * ROWS);
+        for (Py_ssize_t i = 0; i < ROWS; i++)
+            label[i] = out.label[start + (i < m ? i : m - 1)];
+        for (Py_ssize_t j = 0; j < d; j++)
+            for (Py_ssize_t i = 0; i < ROWS; i++)
+                is_far[i] |= fabs(z[j * ROWS + i] - near->centers[j * k + label[i]]) > near->reaches[j * k + label[i]];
+        for (Py_ssize_t i = 0; i < m; i++)
+            n_far += is_far[i];
+        for (Py_ssize_t i = 0; n_far && i < m; i++)
+            if (is_far[i] &&
+                !add_far(far, start + i, z + i, ROWS, centers + label[i] * d, spreads + label[i] * d, d, reach))
+                return -1;
+    }
+    return 1;
 }
 
 INLINE double NAMED(product)(const double *a, const double *b, Py_ssize_t d)
@@ -469,11 +700,9 @@ static void NAMED(scale_rows)(const double *x, Py_ssize_t n, Py_ssize_t d, const
         }
 }
 
-/* Whether a row may have a value that is far off: without a division, and with some room for its rounding. */
-static int NAMED(has_far)(const double *row, const double *center, const double *spread, Py_ssize_t d, double reach)
+static int NAMED(has_far)(const double *row, const double *center, const double *spread, Py_ssize_t d, double nearly)
 {
     int is_far = 0;
-    const double nearly = reach * (1 - 1e-9);
     for (Py_ssize_t j = 0; j < d; j++)
         is_far |= fabs(row[j] - center[j]) > nearly * spread[j];
     return is_far;
