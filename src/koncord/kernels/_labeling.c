@@ -98,53 +98,60 @@ static int add_far(list *all, Py_ssize_t at, const double *row, Py_ssize_t step,
 
 /* --- text --- */
 
+static char pairs[200]; /* "00" to "99", set when the module is imported */
+
+static void put_pair(char *at, int64_t number) { memcpy(at, pairs + 2 * number, 2); }
+
 static char *put_whole(char *at, int64_t value)
 {
     char digits[20];
-    int n = 0;
+    int first = 20;
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     if (value < 0)
         *at++ = '-';
-    do {
-        digits[n++] = (char)('0' + left % 10);
-        left /= 10;
-    } while (left);
-    while (n)
-        *at++ = digits[--n];
-    return at;
+    for (; left >= 100; left /= 100)
+        put_pair(digits + (first -= 2), left % 100);
+    if (left >= 10)
+        put_pair(digits + (first -= 2), left);
+    else
+        digits[--first] = (char)('0' + left);
+    memcpy(at, digits + first, 20 - first);
+    return at + 20 - first;
 }
 
 /* As "%.6g". Six digits follow from one multiplication by an exact power of ten, unless the number lies so near to the
-   middle of two that its rounding could decide, or needs an exponent: then the library writes it. */
+   middle of two that its rounding could decide, or needs an exponent: then the library writes it. Writes up to 16 bytes
+   beyond the end of the text. */
 static char *put_float(char *at, double value)
 {
     static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9};
-    static const double bounds[] = {1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
     if (value >= 1e-4 && value < 1e6) {
-        int exponent = -4;
-        while (value >= bounds[exponent + 5])
-            exponent++;
-        double scaled = value * powers[5 - exponent], below = floor(scaled), rest = scaled - below;
-        int64_t number = (int64_t)(rest > 0.5 ? below + 1 : below);
+        const int exponent = -4 + (value >= 1e-3) + (value >= 1e-2) + (value >= 1e-1) + (value >= 1e0) + (value >= 1e1) +
+                             (value >= 1e2) + (value >= 1e3) + (value >= 1e4) + (value >= 1e5);
+        double scaled = value * powers[5 - exponent];
+        int64_t number = (int64_t)scaled;
+        double rest = scaled - (double)number;
+        number += rest > 0.5;
         if (fabs(rest - 0.5) > 1e-6 && number >= 100000 && number < 1000000) {
-            char digits[6];
-            int n = 6;
-            for (int i = 5; i >= 0; i--, number /= 10)
-                digits[i] = (char)('0' + number % 10);
-            while (n > 1 && n > exponent + 1 && digits[n - 1] == '0')
+            char digits[16] = {0};
+            int n = 6, whole = exponent + 1;
+            put_pair(digits, number / 10000);
+            put_pair(digits + 2, number / 100 % 100);
+            put_pair(digits + 4, number % 100);
+            while (n > 1 && n > whole && digits[n - 1] == '0')
                 n--;
-            if (exponent < 0) {
-                *at++ = '0';
-                *at++ = '.';
-                for (int i = -1; i > exponent; i--)
-                    *at++ = '0';
+            if (whole > 0) {
+                memcpy(at, digits, 8);
+                if (n > whole) {
+                    at[whole] = '.';
+                    memcpy(at + whole + 1, digits + whole, 8);
+                    n++;
+                }
+                return at + n;
             }
-            for (int i = 0; i < n; i++) {
-                if (exponent >= 0 && i == exponent + 1)
-                    *at++ = '.';
-                *at++ = digits[i];
-            }
-            return at;
+            memcpy(at, "0.000", 5);
+            memcpy(at + 2 - whole, digits, 8);
+            return at + 2 - whole + n;
         }
     }
     int n = snprintf(at, 32, "%.6g", isnan(value) ? fabs(value) : value); /* NaN has no sign in Python */
@@ -402,11 +409,10 @@ static PyObject *lines(PyObject *self, PyObject *args)
     int has_others = v[2].len > 0;
     int is_good = check(&v[1], n, "distances") && check(&v[2], has_others ? n : 0, "runner_ups") &&
                   check(&v[3], has_others ? n : 0, "runner_up_distances") && check(&v[5], n_rows, "ends");
-    char *text = is_good ? PyMem_Malloc(n * 128 + 1) : NULL, *at = text; /* three whole numbers, two of 32 at most */
-    PyObject *made = NULL;
-    if (is_good && !text)
-        PyErr_NoMemory();
-    else if (is_good) {
+    /* three whole numbers, two of 32 bytes at most */
+    PyObject *made = is_good ? PyBytes_FromStringAndSize(NULL, n * 128 + 1) : NULL;
+    if (made) {
+        char *text = PyBytes_AS_STRING(made), *at = text;
         const int64_t *label = v[0].buf, *runner_up = v[2].buf, *rows = v[4].buf;
         const double *distance = v[1].buf, *next = v[3].buf;
         int64_t *ends = v[5].buf;
@@ -430,9 +436,8 @@ static PyObject *lines(PyObject *self, PyObject *args)
             *at++ = '\n';
         }
         Py_END_ALLOW_THREADS
-        made = PyBytes_FromStringAndSize(text, at - text);
+        _PyBytes_Resize(&made, at - text); /* NULL, with its error, where that fails */
     }
-    PyMem_Free(text);
     release(v, 6);
     return made;
 }
@@ -469,6 +474,10 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_labeling", "Labels 
 PyMODINIT_FUNC PyInit__labeling(void)
 {
     level = highest = level_of_processor();
+    for (int i = 0; i < 100; i++) {
+        pairs[2 * i] = (char)('0' + i / 10);
+        pairs[2 * i + 1] = (char)('0' + i % 10);
+    }
     return PyModule_Create(&module);
 }
 
