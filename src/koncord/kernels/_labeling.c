@@ -50,9 +50,11 @@ typedef struct {
     double most;                                         /* no value is farther from 0, before or after */
 } scaling;
 
-/* Centers of the clusters and how far from them, column by column, a value may lie: (d, k). */
+/* How far from the center of its cluster a value may lie, in spreads; and between which ends none is far off in any. */
 typedef struct {
-    double *centers, *reaches;
+    const double *centers, *spreads; /* (k, d) */
+    double reach;
+    double *low, *high; /* (d) */
 } bounds;
 
 /* Values that are far off, as many as there are. */
@@ -62,8 +64,22 @@ typedef struct {
     Py_ssize_t n, room;
 } list;
 
-/* A row may have a value that is far off: this is asked without a division, and with some room for its rounding. */
+/* Whether a value may be far off is asked without a division, and with some room for its rounding. */
 #define NEARLY(reach) ((reach) * (1 - 1e-9))
+
+static void bound(const bounds *own, Py_ssize_t k, Py_ssize_t d)
+{
+    for (Py_ssize_t j = 0; j < d; j++) {
+        own->low[j] = -INFINITY;
+        own->high[j] = INFINITY;
+        for (Py_ssize_t c = 0; c < k; c++) {
+            const double center = own->centers[c * d + j];
+            const double near = NEARLY(own->reach) * own->spreads[c * d + j] - 1e-14 * fabs(center);
+            own->low[j] = fmax(own->low[j], center - near);
+            own->high[j] = fmin(own->high[j], center + near);
+        }
+    }
+}
 
 static int grown(list *all, Py_ssize_t room)
 {
@@ -367,24 +383,20 @@ static PyObject *label(PyObject *self, PyObject *args)
                   check(&v[2], k * q * q, "roots") && check(&v[3], k * q, "shifts") && check(&v[5], k * d, "centers") &&
                   check(&v[6], k * d, "spreads") && check(&v[8], n, "squared") && check(&v[9], n, "runner_ups") &&
                   check(&v[10], n, "runner_up_squared");
-    double *spare = is_good ? PyMem_Malloc(((2 * d + q + 1) * MOST_ROWS + 2 * k * d) * sizeof(double)) : NULL;
+    double *spare = is_good ? PyMem_Malloc(((2 * d + q + 1) * MOST_ROWS + 2 * d) * sizeof(double)) : NULL;
     if (is_good && !spare)
         PyErr_NoMemory();
     else if (is_good) {
-        const double *scale = v[0].buf, *centers = v[5].buf, *spreads = v[6].buf;
+        const double *scale = v[0].buf;
         mixture all = {k, q, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
         scaling to = {scale, scale + d, scale + 2 * d, scale + 3 * d, scale + 4 * d, most};
+        bounds near = {v[5].buf, v[6].buf, reach, spare, spare + d};
         found out = {v[7].buf, v[9].buf, v[8].buf, v[10].buf};
-        bounds near = {spare, spare + k * d};
         list far = {0};
         int done;
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t c = 0; c < k; c++)
-            for (Py_ssize_t j = 0; j < d; j++) {
-                near.centers[j * k + c] = centers[c * d + j];
-                near.reaches[j * k + c] = NEARLY(reach) * spreads[c * d + j];
-            }
-        done = FASTEST(label_rows)(columns, &to, &all, &near, centers, spreads, reach, n, out, &far, spare + 2 * k * d);
+        bound(&near, k, d);
+        done = FASTEST(label_rows)(columns, &to, &all, &near, n, out, &far, spare + 2 * d);
         Py_END_ALLOW_THREADS
         made = done > 0 ? listed(&far) : done < 0 ? PyErr_NoMemory() : Py_NewRef(Py_None);
         forget(&far);
@@ -493,6 +505,14 @@ INLINE lanes NAMED(at)(const double *x) { return *(const lanes *)x; }
 INLINE lanes NAMED(chosen)(whole mask, lanes yes, lanes no)
 {
     return (lanes)((mask & (whole)yes) | (~mask & (whole)no));
+}
+
+INLINE int NAMED(any)(whole mask)
+{
+    int64_t found = 0;
+    for (int i = 0; i < WIDTH; i++)
+        found |= mask[i];
+    return found != 0;
 }
 
 /* Sums of `n` columns of ROWS numbers, each times its factor. */
@@ -634,41 +654,43 @@ INLINE void NAMED(bring)(const scaling *to, Py_ssize_t j, double low, double hig
 
 /* Labels of rows column by column, and their values far off; 0 where a value is no number or too large, -1 where there is
    no memory. Spare has room for (2 d + q, ROWS). */
-static int NAMED(label_rows)(const column *columns, const scaling *to, const mixture *all, const bounds *near,
-                             const double *centers, const double *spreads, double reach, Py_ssize_t n, found out, list *far,
-                             double *spare)
+static int NAMED(label_rows)(const column *columns, const scaling *to, const mixture *all, const bounds *near, Py_ssize_t n,
+                             found out, list *far, double *spare)
 {
-    const Py_ssize_t d = all->d, k = all->k;
+    const Py_ssize_t d = all->d;
     double *raw = spare, *z = raw + d * ROWS, *along = z + d * ROWS;
     for (Py_ssize_t start = 0; start < n; start += ROWS) {
         const Py_ssize_t m = n - start < ROWS ? n - start : ROWS;
-        int64_t n_beyond = 0, n_fenced = 0, n_far = 0, is_far[ROWS] = {0}, label[ROWS];
+        whole is_beyond = {0}, is_fenced = {0}, is_far[VECTORS] = {{0}};
         for (Py_ssize_t j = 0; j < d; j++) {
+            const double low = to->low[j], high = to->high[j];
             double *x = raw + j * ROWS;
             NAMED(load)(&columns[j], start, m, x);
-            for (Py_ssize_t i = 0; i < ROWS; i++) {
-                n_beyond += !(fabs(x[i]) <= to->most);
-                n_fenced += x[i] < to->low[j] || x[i] > to->high[j];
+            for (int v = 0; v < VECTORS; v++) {
+                const lanes own = NAMED(at)(x + v * WIDTH);
+                is_beyond |= ~((own <= to->most) & (own >= -to->most));
+                is_fenced |= (own < low) | (own > high);
             }
-            NAMED(bring)(to, j, to->low[j], to->high[j], x, z + j * ROWS);
+            NAMED(bring)(to, j, low, high, x, z + j * ROWS);
         }
-        if (n_beyond)
+        if (NAMED(any)(is_beyond))
             return 0;
+        const int has_fenced = NAMED(any)(is_fenced);
         NAMED(judge_columns)(all, z, along, start, m, out);
-        if (n_fenced) /* what is far off is seen before the fence */
-            for (Py_ssize_t j = 0; j < d; j++)
+        for (Py_ssize_t j = 0; j < d; j++) {
+            const double low = near->low[j], high = near->high[j];
+            if (has_fenced) /* what is far off is seen before the fence */
                 NAMED(bring)(to, j, -INFINITY, INFINITY, raw + j * ROWS, z + j * ROWS);
-        for (Py_ssize_t i = 0; i < ROWS; i++)
-            label[i] = out.label[start + (i < m ? i : m - 1)];
-        for (Py_ssize_t j = 0; j < d; j++)
-            for (Py_ssize_t i = 0; i < ROWS; i++)
-                is_far[i] |= fabs(z[j * ROWS + i] - near->centers[j * k + label[i]]) > near->reaches[j * k + label[i]];
-        for (Py_ssize_t i = 0; i < m; i++)
-            n_far += is_far[i];
-        for (Py_ssize_t i = 0; n_far && i < m; i++)
-            if (is_far[i] &&
-                !add_far(far, start + i, z + i, ROWS, centers + label[i] * d, spreads + label[i] * d, d, reach))
+            for (int v = 0; v < VECTORS; v++) {
+                const lanes own = NAMED(at)(z + j * ROWS + v * WIDTH);
+                is_far[v] |= ~((own >= low) & (own <= high));
+            }
+        }
+        for (Py_ssize_t i = 0; i < m; i++) {
+            const int64_t at = out.label[start + i] * d;
+            if (is_far[i / WIDTH][i % WIDTH] && !add_far(far, start + i, z + i, ROWS, near->centers + at, near->spreads + at, d, near->reach))
                 return -1;
+        }
     }
     return 1;
 }
