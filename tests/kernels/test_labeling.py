@@ -167,6 +167,16 @@ def test_numbers_are_written_as_python_writes_them(values: list[float]) -> None:
     assert written(found, slice(None), 1).text.decode() == wanted
 
 
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)))
+@settings(max_examples=200, deadline=None)
+def test_whole_numbers_are_written_as_python_writes_them(values: list[int]) -> None:
+    ends = [10**n + by for n in range(19) for by in (-1, 0)]
+    labels = np.array([*values, *ends, *(-each for each in ends), 2**63 - 1, -(2**63)], dtype=np.int64)
+    found = Assignments(labels=labels, distances=np.ones(len(labels)), runner_ups=None, runner_up_distances=None)
+    wanted = "".join(f"{at + 99},{value},1,,\n" for at, value in enumerate(labels.tolist()))
+    assert written(found, slice(None), 99).text.decode() == wanted
+
+
 def test_lines_and_where_they_end_are_those_of_numpy(in_numpy) -> None:
     rng = np.random.default_rng(1)
     n = 400

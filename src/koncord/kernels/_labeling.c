@@ -115,58 +115,60 @@ static int add_far(list *all, Py_ssize_t at, const double *row, Py_ssize_t step,
 /* --- text --- */
 
 static char pairs[200]; /* "00" to "99", set when the module is imported */
+#define IS_LITTLE (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 
-static void put_pair(char *at, int64_t number) { memcpy(at, pairs + 2 * number, 2); }
+static inline uint64_t pair(uint64_t number)
+{
+    uint16_t both;
+    memcpy(&both, pairs + 2 * number, 2);
+    return both;
+}
 
 static char *put_whole(char *at, int64_t value)
 {
-    char digits[20];
-    int first = 20;
-    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value, bound = 10;
+    int n = 1;
     if (value < 0)
         *at++ = '-';
-    for (; left >= 100; left /= 100)
-        put_pair(digits + (first -= 2), left % 100);
-    if (left >= 10)
-        put_pair(digits + (first -= 2), left);
-    else
-        digits[--first] = (char)('0' + left);
-    memcpy(at, digits + first, 20 - first);
-    return at + 20 - first;
+    for (; n < 19 && left >= bound; bound *= 10)
+        n++;
+    n += left >= 10000000000000000000u;
+    char *end = at + n;
+    for (; n > 1; n -= 2, left /= 100)
+        memcpy(at + n - 2, pairs + 2 * (left % 100), 2);
+    if (n)
+        *at = (char)('0' + left);
+    return end;
 }
 
 /* As "%.6g". Six digits follow from one multiplication by an exact power of ten, unless the number lies so near to the
-   middle of two that its rounding could decide, or needs an exponent: then the library writes it. Writes up to 16 bytes
-   beyond the end of the text. */
+   middle of two that its rounding could decide, or needs an exponent: then the library writes it. The digits are put
+   together in one number, its first byte the first of the text, and 8 bytes are written whatever the length of it. */
 static char *put_float(char *at, double value)
 {
     static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9};
-    if (value >= 1e-4 && value < 1e6) {
-        const int exponent = -4 + (value >= 1e-3) + (value >= 1e-2) + (value >= 1e-1) + (value >= 1e0) + (value >= 1e1) +
-                             (value >= 1e2) + (value >= 1e3) + (value >= 1e4) + (value >= 1e5);
-        double scaled = value * powers[5 - exponent];
-        int64_t number = (int64_t)scaled;
+    static const double bounds[] = {1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
+    if (IS_LITTLE && value >= 1e-4 && value < 1e6) {
+        int whole = 1; /* digits before the point; none, and zeros behind it, where this is not positive */
+        while (value < bounds[whole + 3])
+            whole--;
+        while (value >= bounds[whole + 4])
+            whole++;
+        double scaled = value * powers[6 - whole];
+        uint64_t number = (uint64_t)scaled;
         double rest = scaled - (double)number;
         number += rest > 0.5;
         if (fabs(rest - 0.5) > 1e-6 && number >= 100000 && number < 1000000) {
-            char digits[16] = {0};
-            int n = 6, whole = exponent + 1;
-            put_pair(digits, number / 10000);
-            put_pair(digits + 2, number / 100 % 100);
-            put_pair(digits + 4, number % 100);
-            while (n > 1 && n > whole && digits[n - 1] == '0')
-                n--;
+            uint64_t digits = pair(number / 10000) | pair(number / 100 % 100) << 16 | pair(number % 100) << 32;
+            int n = (63 - __builtin_clzll(digits ^ 0x303030303030)) / 8 + 1; /* without zeros at the end */
             if (whole > 0) {
-                memcpy(at, digits, 8);
-                if (n > whole) {
-                    at[whole] = '.';
-                    memcpy(at + whole + 1, digits + whole, 8);
-                    n++;
-                }
-                return at + n;
+                uint64_t before = digits & ((1ull << 8 * whole) - 1), behind = digits >> 8 * whole << 8 << 8 * whole;
+                uint64_t text = before | (uint64_t)'.' << 8 * whole | behind;
+                memcpy(at, &text, 8);
+                return at + (n > whole ? n + 1 : whole);
             }
             memcpy(at, "0.000", 5);
-            memcpy(at + 2 - whole, digits, 8);
+            memcpy(at + 2 - whole, &digits, 8);
             return at + 2 - whole + n;
         }
     }
