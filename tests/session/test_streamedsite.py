@@ -24,6 +24,7 @@ from koncord.prepare.settings import Preparation
 from koncord.privacy.budget import Budget
 from koncord.protocol import setup
 from koncord.protocol.wire import pack, unpack
+from koncord.runs import assignments
 from koncord.runs.assignments import as_csv, labeled, labeled_batches, write_labels
 from koncord.session.federation import run
 from koncord.session.inprocess import in_process
@@ -193,7 +194,7 @@ def sites(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_fit_and_predict_take_folders(
-    tmp_path: Path, sites: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sites: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
     main(["fit", *map(str, sites.values()), "--sample-rows", "300", "--out", str(out)])
@@ -202,8 +203,10 @@ def test_fit_and_predict_take_folders(
     assert "north was read batch by batch, in 8 passes over 900 rows" in said
     labels = (out / "labels" / "north.csv").read_text()
     assert labels.count("\n") == 901
-    main(["predict", str(out), str(sites["north"]), "--out", str(tmp_path / "labels.csv")])
-    assert (tmp_path / "labels.csv").read_text() == labels
+    monkeypatch.setattr(assignments, "LINES_AT_ONCE", 128)
+    for jobs in ("1", "3"):  # any number of them, and blocks of any size
+        main(["predict", str(out), str(sites["north"]), "--jobs", jobs, "--out", str(tmp_path / "labels.csv")])
+        assert (tmp_path / "labels.csv").read_text() == labels
     whole = pa.concat_tables([pq.read_table(each) for each in sorted(sites["north"].iterdir())])
     pq.write_table(whole, tmp_path / "whole.parquet")
     main(["predict", str(out), str(tmp_path / "whole.parquet"), "--out", str(tmp_path / "whole.csv")])
