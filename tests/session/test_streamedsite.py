@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
@@ -250,17 +252,24 @@ def test_gaps_are_refused_at_a_site_and_filled_by_the_model(tmp_path: Path, site
     assert (tmp_path / "l.csv").read_text().count("\n") == 901
 
 
-def test_python_takes_folders_and_datasets(
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's call of pandas
+def test_python_takes_folders_and_engines(
     tmp_path: Path, sites: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "SAMPLE_ROWS", 300)
     found = koncord.fit({name: str(path) for name, path in sites.items()}, random_state=0, progress=False)
-    by_dataset = {name: pyarrow.dataset.dataset(path) for name, path in sites.items()}
-    same = koncord.FederatedClustering(random_state=0).fit(by_dataset)
     assert found.n_clusters_ == 3
     assert [len(labels) for labels in found.labels_] == [900, 900]
-    for one, other in zip(found.labels_, same.labels_, strict=True):
-        assert np.array_equal(one, other)
+    engines = (
+        pyarrow.dataset.dataset,
+        lambda path: duckdb.read_parquet(f"{path}/*.parquet"),
+        lambda path: dask.dataframe.read_parquet(path),
+    )
+    for opened in engines:
+        tables = {name: opened(path) for name, path in sites.items()}
+        same = koncord.FederatedClustering(random_state=0).fit(tables)
+        for one, other in zip(found.labels_, same.labels_, strict=True):
+            assert np.array_equal(one, other)
     assert adjusted_rand_score(rows(0, 900)[1], found.labels_[0]) > 0.98
     assert found.feature_names_in_.tolist() == ["a", "b", "c"]
 
