@@ -35,6 +35,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 sys.path.insert(0, str(Path(__file__).parent))
 from phase1 import HEAVIEST, MIDDLE, reference_asm, tables
+from reading import read_rows
 
 import koncord
 from koncord import ASM
@@ -147,7 +148,7 @@ def phase1_rows(args: argparse.Namespace) -> list[dict]:
 
 
 def predict_row(n_rows: int) -> dict:
-    """Labels of rows of a Parquet file, as lines of CSV, beside one read of the file."""
+    """Labels of rows of a Parquet file, as lines of CSV, beside one read of the file by NumPy, and by koncord."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -167,7 +168,8 @@ def predict_row(n_rows: int) -> dict:
                 write_labels(out, model, table_named(table, model))
 
         calls: dict[str, Call] = {
-            "read": lambda: sum(len(batch) for batch in table.batches()),
+            "read": lambda: read_rows(path),
+            "own read": lambda: sum(len(batch) for batch in table.batches()),
             "koncord": labels,
             "numpy": lambda: labeled_in_numpy(labels),
         }
