@@ -423,10 +423,12 @@ static PyObject *lines(PyObject *self, PyObject *args)
     int has_others = v[2].len > 0;
     int is_good = check(&v[1], n, "distances") && check(&v[2], has_others ? n : 0, "runner_ups") &&
                   check(&v[3], has_others ? n : 0, "runner_up_distances") && check(&v[5], n_rows, "ends");
-    /* three whole numbers, two of 32 bytes at most */
-    PyObject *made = is_good ? PyBytes_FromStringAndSize(NULL, n * 128 + 1) : NULL;
-    if (made) {
-        char *text = PyBytes_AS_STRING(made), *at = text;
+    /* Three whole numbers, two of 32 bytes at most. A block that is freed whole is given again, and is not cleared for it. */
+    char *text = is_good ? PyMem_Malloc(n * 128 + 1) : NULL, *at = text;
+    PyObject *made = NULL;
+    if (is_good && !text)
+        PyErr_NoMemory();
+    else if (is_good) {
         const int64_t *label = v[0].buf, *runner_up = v[2].buf, *rows = v[4].buf;
         const double *distance = v[1].buf, *next = v[3].buf;
         int64_t *ends = v[5].buf;
@@ -450,8 +452,9 @@ static PyObject *lines(PyObject *self, PyObject *args)
             *at++ = '\n';
         }
         Py_END_ALLOW_THREADS
-        _PyBytes_Resize(&made, at - text); /* NULL, with its error, where that fails */
+        made = PyBytes_FromStringAndSize(text, at - text);
     }
+    PyMem_Free(text);
     release(v, 6);
     return made;
 }
