@@ -1,4 +1,4 @@
-"""One read of Parquet files into rows of float64, by pyarrow and NumPy alone: what labels of the rows are compared with.
+"""One read of Parquet files into rows of float64, by pyarrow and NumPy alone: what labels are compared with.
 
 python benchmarks/reading.py FILE_OR_FOLDER
 """
