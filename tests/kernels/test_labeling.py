@@ -43,7 +43,7 @@ def mixture(k: int, q: int, d: int, seed: int) -> tuple[Gaussians, FloatArray]:
         covariances=roots @ roots.transpose(0, 2, 1) + 0.3 * np.eye(q),
         weights=rng.dirichlet(np.full(k, 5.0)),
     )
-    n = int(rng.integers(1, 200))
+    n = int(rng.integers(1, 200)) if seed % 2 else int(rng.integers(64 * k, 2500))  # many are put in order first
     return found, found.centers[rng.integers(0, k, n)] + rng.normal(size=(n, d))
 
 
@@ -73,6 +73,23 @@ def test_the_lowest_cluster_is_taken_on_ties() -> None:
     found = model.two_nearest(np.array([[0.0], [1.0], [9.0]]))
     assert found.labels.tolist() == [1, 1, 0]
     assert found.runner_ups.tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize(("k", "wanted"), [(3, (0, 1)), (4, (3, 0))])
+def test_the_lowest_cluster_is_taken_on_ties_whichever_is_looked_at_first(
+    level: int, k: int, wanted: tuple[int, int]
+) -> None:
+    """The first axes say cluster 2, next to which 1 comes before 0; to 0 and 1 the rows are equally near."""
+    centers = np.zeros((4, 8))
+    centers[[0, 1, 2, 3, 2], [0, 1, 1, 2, 6]] = 1.0, 1.0, 0.5, 0.7, 10.0
+    model = Gaussians(
+        centers=centers[:k], axes=np.eye(8), covariances=np.tile(np.eye(8), (k, 1, 1)), weights=np.full(k, 1 / k)
+    )
+    _labeling.limit(level)
+    found = model.two_nearest(np.zeros((1000, 8)))
+    _labeling.limit(2)
+    assert set(zip(found.labels.tolist(), found.runner_ups.tolist(), strict=True)) == {wanted}
 
 
 def labeler(model: Gaussians, seed: int) -> ColumnLabeler:

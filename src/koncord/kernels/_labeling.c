@@ -22,6 +22,9 @@
 #define ROWS (WIDTH * VECTORS)
 #define MOST_ROWS 32
 #define PARTS 8 /* sums that a product of two rows is taken in */
+#define FEW_AXES 4 /* after which it is asked whether a cluster is out of reach; a guess takes these alone */
+#define CHUNK 65536 /* numbers of the rows that are put in order by a guess at a time */
+#define WORTH 64 /* rows a cluster, below which their order is not worth its cost */
 
 /* Gaussians along common axes: rows are projected once, then turned into the standard coordinates of each cluster. */
 typedef struct {
@@ -31,6 +34,18 @@ typedef struct {
     const double *shifts; /* (k, q) the centers in these coordinates */
     const double *peaks;  /* (k) log of weight times density at the center */
 } mixture;
+
+/* Room for a chunk of rows, in tiles of ROWS rows that lie column by column. Where clusters are put in order, too, rows
+   are judged in the order of a guess: rows side by side have the same clusters out of reach, and need not look at them. */
+typedef struct {
+    Py_ssize_t rows;         /* a multiple of MOST_ROWS */
+    double *columns, *along; /* tiles of (d, ROWS) and of (q, ROWS) */
+    double *raw, *tile;      /* (ROWS) and (q, ROWS) */
+    int64_t *fenced;         /* (rows) of each tile, whether a fence has moved a value */
+    int64_t *guess, *order;  /* (rows) */
+    int64_t *ends;           /* (k) */
+    int64_t *near;           /* (k, k) all clusters, in the order in which they come into question near each; or NULL */
+} room;
 
 /* Of each row: the most likely cluster and the one after it, and the squared distances to them. */
 typedef struct {
@@ -107,6 +122,79 @@ static int add_far(list *all, Py_ssize_t at, const double *row, Py_ssize_t step,
         }
     }
     return 1;
+}
+
+/* Clusters by how likely each is at the center of another. */
+static void put_clusters_in_order(const mixture *all, int64_t *near, double *center, double *joint)
+{
+    const Py_ssize_t k = all->k, q = all->q;
+    for (Py_ssize_t of = 0; of < k; of++) {
+        const double *root = all->roots + of * q * q, *shift = all->shifts + of * q;
+        for (Py_ssize_t i = 0; i < q; i++) { /* root times the center is the shift */
+            center[i] = shift[i];
+            for (Py_ssize_t j = 0; j < i; j++)
+                center[i] -= root[i * q + j] * center[j];
+            center[i] /= root[i * q + i];
+        }
+        for (Py_ssize_t c = 0; c < k; c++) {
+            joint[c] = all->peaks[c];
+            for (Py_ssize_t i = 0; i < q; i++) {
+                double gap = -all->shifts[c * q + i];
+                for (Py_ssize_t j = 0; j <= i; j++)
+                    gap += all->roots[(c * q + i) * q + j] * center[j];
+                joint[c] -= 0.5 * gap * gap;
+            }
+            Py_ssize_t at = c; /* behind those that are likelier */
+            for (; at > 0 && joint[near[of * k + at - 1]] < joint[c]; at--)
+                near[of * k + at] = near[of * k + at - 1];
+            near[of * k + at] = c;
+        }
+    }
+}
+
+/* Room for n rows, or as many of them as stay near the processor. */
+static int reserve(room *own, const mixture *all, Py_ssize_t n)
+{
+    const Py_ssize_t d = all->d, q = all->q, k = all->k, most = CHUNK / (d + q + 1);
+    own->rows = ((n < most ? n : most) / MOST_ROWS + 1) * MOST_ROWS;
+    own->columns = PyMem_Malloc(((d + q) * own->rows + (q + 1) * MOST_ROWS + k) * sizeof(double));
+    own->fenced = PyMem_Malloc((3 * own->rows + k + 1) * sizeof(int64_t));
+    if (k > 2 && q > FEW_AXES && n >= WORTH * k)
+        own->near = PyMem_Malloc(k * k * sizeof(int64_t));
+    else
+        n = 0;
+    if (!own->columns || !own->fenced || (n && !own->near)) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    own->along = own->columns + d * own->rows;
+    own->tile = own->along + q * own->rows;
+    own->raw = own->tile + q * MOST_ROWS;
+    own->guess = own->fenced + own->rows;
+    own->order = own->guess + own->rows;
+    own->ends = own->order + own->rows;
+    if (own->near)
+        put_clusters_in_order(all, own->near, own->tile, own->raw);
+    return 1;
+}
+
+static void vacate(room *own)
+{
+    PyMem_Free(own->columns);
+    PyMem_Free(own->fenced);
+    PyMem_Free(own->near);
+}
+
+/* Rows that have the same guess one after the other. */
+static void put_rows_in_order(const room *own, Py_ssize_t n, Py_ssize_t k)
+{
+    memset(own->ends, 0, k * sizeof(int64_t));
+    for (Py_ssize_t i = 0; i < n; i++)
+        own->ends[own->guess[i]]++;
+    for (Py_ssize_t c = 1; c < k; c++)
+        own->ends[c] += own->ends[c - 1];
+    for (Py_ssize_t i = n - 1; i >= 0; i--)
+        own->order[--own->ends[own->guess[i]]] = i;
 }
 
 #define KERNEL "_labeling.c"
@@ -192,19 +280,16 @@ static PyObject *judge(PyObject *self, PyObject *args)
     int is_good = check(&v[0], n * d, "X") && check(&v[1], q * d, "axes") && check(&v[2], k * q * q, "roots") &&
                   check(&v[3], k * q, "shifts") && check(&v[6], n, "squared") && check(&v[7], n, "runner_ups") &&
                   check(&v[8], n, "runner_up_squared");
-    double *spare = is_good ? PyMem_Malloc((d + q + 1) * MOST_ROWS * sizeof(double)) : NULL;
-    if (is_good && !spare) {
-        PyErr_NoMemory();
-        is_good = 0;
-    }
+    mixture all = {k, q, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
+    room own = {0};
+    is_good = is_good && reserve(&own, &all, n);
     if (is_good) {
-        mixture all = {k, q, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
         found out = {v[5].buf, v[7].buf, v[6].buf, v[8].buf};
         Py_BEGIN_ALLOW_THREADS
-        FASTEST(judge_rows)(&all, v[0].buf, n, out, spare);
+        FASTEST(judge_rows)(&all, v[0].buf, n, out, &own);
         Py_END_ALLOW_THREADS
     }
-    PyMem_Free(spare);
+    vacate(&own);
     release(v, 9);
     if (!is_good)
         return NULL;
@@ -385,25 +470,27 @@ static PyObject *label(PyObject *self, PyObject *args)
                   check(&v[2], k * q * q, "roots") && check(&v[3], k * q, "shifts") && check(&v[5], k * d, "centers") &&
                   check(&v[6], k * d, "spreads") && check(&v[8], n, "squared") && check(&v[9], n, "runner_ups") &&
                   check(&v[10], n, "runner_up_squared");
-    double *spare = is_good ? PyMem_Malloc(((2 * d + q + 1) * MOST_ROWS + 2 * d) * sizeof(double)) : NULL;
-    if (is_good && !spare)
+    double *ends = is_good ? PyMem_Malloc((2 * d + 1) * sizeof(double)) : NULL;
+    mixture all = {k, q, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
+    room own = {0};
+    if (is_good && !ends)
         PyErr_NoMemory();
-    else if (is_good) {
+    else if (is_good && reserve(&own, &all, n)) {
         const double *scale = v[0].buf;
-        mixture all = {k, q, d, v[1].buf, v[2].buf, v[3].buf, v[4].buf};
         scaling to = {scale, scale + d, scale + 2 * d, scale + 3 * d, scale + 4 * d, most};
-        bounds near = {v[5].buf, v[6].buf, reach, spare, spare + d};
+        bounds near = {v[5].buf, v[6].buf, reach, ends, ends + d};
         found out = {v[7].buf, v[9].buf, v[8].buf, v[10].buf};
         list far = {0};
         int done;
         Py_BEGIN_ALLOW_THREADS
         bound(&near, k, d);
-        done = FASTEST(label_rows)(columns, &to, &all, &near, n, out, &far, spare + 2 * d);
+        done = FASTEST(label_rows)(columns, &to, &all, &near, n, out, &far, &own);
         Py_END_ALLOW_THREADS
         made = done > 0 ? listed(&far) : done < 0 ? PyErr_NoMemory() : Py_NewRef(Py_None);
         forget(&far);
     }
-    PyMem_Free(spare);
+    PyMem_Free(ends);
+    vacate(&own);
     forget_columns(d, views, columns);
     release(v, 11);
     return made;
@@ -537,9 +624,55 @@ INLINE void NAMED(weighted)(const double *columns, const double *factors, Py_ssi
     sums[3] = four;
 }
 
-/* The two most likely clusters of ROWS rows, the lowest on ties, by their projections (q, ROWS). */
-INLINE void NAMED(two_best)(const mixture *all, const double *along, found out)
+/* Add to the squared distances of ROWS rows to a cluster those along some axes, by their projections (q, ROWS). */
+INLINE void NAMED(add_squares)(const mixture *all, Py_ssize_t c, Py_ssize_t first, Py_ssize_t last, const double *along,
+                               lanes *squared)
 {
+    const double *root = all->roots + c * all->q * all->q, *shift = all->shifts + c * all->q;
+    for (Py_ssize_t i = first; i < last; i++) {
+        lanes sums[VECTORS];
+        NAMED(weighted)(along, root + i * all->q, i + 1, sums);
+        for (int v = 0; v < VECTORS; v++) {
+            sums[v] -= shift[i];
+            squared[v] += sums[v] * sums[v];
+        }
+    }
+}
+
+/* The cluster of ROWS rows that is most likely as far as the first axes tell. */
+INLINE void NAMED(make_guess)(const mixture *all, const double *along, int64_t *guess)
+{
+    lanes best[VECTORS];
+    whole label[VECTORS] = {{0}};
+    for (int v = 0; v < VECTORS; v++)
+        best[v] = (lanes){0} - INFINITY;
+    for (Py_ssize_t c = 0; c < all->k; c++) {
+        lanes squared[VECTORS] = {{0}};
+        NAMED(add_squares)(all, c, 0, FEW_AXES, along, squared);
+        for (int v = 0; v < VECTORS; v++) {
+            const lanes joint = all->peaks[c] - 0.5 * squared[v];
+            const whole is_best = joint > best[v];
+            best[v] = NAMED(chosen)(is_best, joint, best[v]);
+            label[v] = (is_best & c) | (~is_best & label[v]);
+        }
+    }
+    memcpy(guess, label, sizeof(label));
+}
+
+/* Whether a cluster with these squared distances, up to now, may be one of the two most likely of any of the rows. */
+INLINE int NAMED(is_in_reach)(double peak, const lanes *squared, const lanes *second)
+{
+    whole may_be = {0};
+    for (int v = 0; v < VECTORS; v++)
+        may_be |= peak - 0.5 * squared[v] >= second[v];
+    return NAMED(any)(may_be);
+}
+
+/* The two most likely clusters of ROWS rows, the lowest on ties, by their projections (q, ROWS). Clusters are looked at in
+   the order of `near`, where there is one: squares add up, so that one that is out of reach after some axes stays so. */
+INLINE void NAMED(two_best)(const mixture *all, const double *along, const int64_t *near, found out)
+{
+    const Py_ssize_t q = all->q, step = near ? FEW_AXES : q;
     const lanes zero = {0};
     const whole none = {0};
     lanes best[VECTORS], second[VECTORS], best_squared[VECTORS], second_squared[VECTORS];
@@ -549,19 +682,21 @@ INLINE void NAMED(two_best)(const mixture *all, const double *along, found out)
         best_squared[v] = second_squared[v] = zero + INFINITY;
         label[v] = runner_up[v] = none;
     }
-    for (Py_ssize_t c = 0; c < all->k; c++) {
-        const double *root = all->roots + c * all->q * all->q, *shift = all->shifts + c * all->q;
-        lanes squared[VECTORS] = {{0}}, sums[VECTORS];
-        for (Py_ssize_t i = 0; i < all->q; i++) {
-            NAMED(weighted)(along, root + i * all->q, i + 1, sums);
-            for (int v = 0; v < VECTORS; v++) {
-                sums[v] -= shift[i];
-                squared[v] += sums[v] * sums[v];
-            }
-        }
+    for (Py_ssize_t turn = 0; turn < all->k; turn++) {
+        const int64_t c = near ? near[turn] : turn;
+        lanes squared[VECTORS] = {{0}};
+        Py_ssize_t done = 0;
+        do {
+            const Py_ssize_t next = done + step < q ? done + step : q;
+            NAMED(add_squares)(all, c, done, next, along, squared);
+            done = next;
+        } while (done < q && NAMED(is_in_reach)(all->peaks[c], squared, second));
+        if (done < q)
+            continue;
         for (int v = 0; v < VECTORS; v++) {
-            lanes joint = all->peaks[c] - 0.5 * squared[v];
-            whole is_best = joint > best[v], is_second = joint > second[v];
+            const lanes joint = all->peaks[c] - 0.5 * squared[v];
+            const whole is_best = (joint > best[v]) | ((joint == best[v]) & (c < label[v]));
+            const whole is_second = (joint > second[v]) | ((joint == second[v]) & (c < runner_up[v]));
             second[v] = NAMED(chosen)(is_best, best[v], NAMED(chosen)(is_second, joint, second[v]));
             second_squared[v] =
                 NAMED(chosen)(is_best, best_squared[v], NAMED(chosen)(is_second, squared[v], second_squared[v]));
@@ -579,41 +714,70 @@ INLINE void NAMED(two_best)(const mixture *all, const double *along, found out)
     }
 }
 
-/* The same by their columns (d, ROWS), of the `m` rows from `start` on; along has room for (q, ROWS). */
-INLINE void NAMED(judge_columns)(const mixture *all, const double *columns, double *along, Py_ssize_t start, Py_ssize_t m,
-                                 found out)
+/* The two most likely clusters of the first n rows of a room, by their columns. */
+static void NAMED(judge_room)(const mixture *all, const room *own, Py_ssize_t n, found out)
 {
     const Py_ssize_t d = all->d, q = all->q;
-    for (Py_ssize_t i = 0; i < q; i++) {
-        lanes sums[VECTORS];
-        NAMED(weighted)(columns, all->axes + i * d, d, sums);
-        for (int v = 0; v < VECTORS; v++)
-            *(lanes *)(along + i * ROWS + v * WIDTH) = sums[v];
+    int64_t labels[2 * ROWS];
+    double squares[2 * ROWS];
+    const found here = {labels, labels + ROWS, squares, squares + ROWS};
+    for (Py_ssize_t start = 0; start < n; start += ROWS) {
+        const double *columns = own->columns + start * d;
+        double *along = own->along + start * q;
+        for (Py_ssize_t i = 0; i < q; i++) {
+            lanes sums[VECTORS];
+            NAMED(weighted)(columns, all->axes + i * d, d, sums);
+            for (int v = 0; v < VECTORS; v++)
+                *(lanes *)(along + i * ROWS + v * WIDTH) = sums[v];
+        }
+        if (own->near)
+            NAMED(make_guess)(all, along, own->guess + start);
     }
-    if (m == ROWS) {
-        found own = {out.label + start, out.runner_up + start, out.squared + start, out.runner_up_squared + start};
-        NAMED(two_best)(all, along, own);
-    } else { /* the last rows, beside copies of the last one */
-        int64_t labels[2 * ROWS];
-        double squares[2 * ROWS];
-        found own = {labels, labels + ROWS, squares, squares + ROWS};
-        NAMED(two_best)(all, along, own);
-        memcpy(out.label + start, own.label, m * 8);
-        memcpy(out.runner_up + start, own.runner_up, m * 8);
-        memcpy(out.squared + start, own.squared, m * 8);
-        memcpy(out.runner_up_squared + start, own.runner_up_squared, m * 8);
+    if (own->near)
+        put_rows_in_order(own, n, all->k);
+    else
+        for (Py_ssize_t i = 0; i < n; i++)
+            own->order[i] = i;
+    for (Py_ssize_t start = 0; start < n; start += ROWS) {
+        const Py_ssize_t m = n - start < ROWS ? n - start : ROWS; /* beside the last rows are copies of the last one */
+        const int64_t *rows = own->order + start;
+        const double *along = own->along + start * q;
+        int64_t places[ROWS];
+        if (own->near) {
+            for (Py_ssize_t i = 0; i < ROWS; i++) {
+                const int64_t row = rows[i < m ? i : m - 1];
+                places[i] = row / ROWS * ROWS * q + row % ROWS;
+            }
+            for (Py_ssize_t j = 0; j < q; j++)
+                for (Py_ssize_t i = 0; i < ROWS; i++)
+                    own->tile[j * ROWS + i] = own->along[places[i] + j * ROWS];
+            along = own->tile;
+        }
+        NAMED(two_best)(all, along, own->near ? own->near + own->guess[rows[0]] * all->k : NULL, here);
+        for (Py_ssize_t i = 0; i < m; i++) {
+            out.label[rows[i]] = here.label[i];
+            out.runner_up[rows[i]] = here.runner_up[i];
+            out.squared[rows[i]] = here.squared[i];
+            out.runner_up_squared[rows[i]] = here.runner_up_squared[i];
+        }
     }
 }
 
-static void NAMED(judge_rows)(const mixture *all, const double *x, Py_ssize_t n, found out, double *spare)
+INLINE found NAMED(from)(found out, Py_ssize_t start)
+{
+    return (found){out.label + start, out.runner_up + start, out.squared + start, out.runner_up_squared + start};
+}
+
+static void NAMED(judge_rows)(const mixture *all, const double *x, Py_ssize_t n, found out, const room *own)
 {
     const Py_ssize_t d = all->d;
-    for (Py_ssize_t start = 0; start < n; start += ROWS) {
-        const Py_ssize_t m = n - start < ROWS ? n - start : ROWS;
-        for (Py_ssize_t j = 0; j < d; j++)
-            for (Py_ssize_t i = 0; i < ROWS; i++)
-                spare[j * ROWS + i] = x[(start + (i < m ? i : m - 1)) * d + j];
-        NAMED(judge_columns)(all, spare, spare + d * ROWS, start, m, out);
+    for (Py_ssize_t start = 0; start < n; start += own->rows, x += own->rows * d) {
+        const Py_ssize_t m = n - start < own->rows ? n - start : own->rows;
+        for (Py_ssize_t tile = 0; tile < m; tile += ROWS)
+            for (Py_ssize_t j = 0; j < d; j++)
+                for (Py_ssize_t i = 0; i < ROWS; i++)
+                    own->columns[tile * d + j * ROWS + i] = x[(tile + i < m ? tile + i : m - 1) * d + j];
+        NAMED(judge_room)(all, own, m, NAMED(from)(out, start));
     }
 }
 
@@ -657,43 +821,69 @@ INLINE void NAMED(bring)(const scaling *to, Py_ssize_t j, double low, double hig
     }
 }
 
+/* Fill a tile (d, ROWS) with m rows from `start` on, on the scale of the clusters; whether the fence has moved a value, -1
+   where one is no number or too large. */
+INLINE int NAMED(fill_tile)(const column *columns, const scaling *to, Py_ssize_t d, Py_ssize_t start, Py_ssize_t m,
+                            double *raw, double *z)
+{
+    whole is_beyond = {0}, is_fenced = {0};
+    for (Py_ssize_t j = 0; j < d; j++) {
+        const double low = to->low[j], high = to->high[j];
+        NAMED(load)(&columns[j], start, m, raw);
+        for (int v = 0; v < VECTORS; v++) {
+            const lanes own = NAMED(at)(raw + v * WIDTH);
+            is_beyond |= ~((own <= to->most) & (own >= -to->most));
+            is_fenced |= (own < low) | (own > high);
+        }
+        NAMED(bring)(to, j, low, high, raw, z + j * ROWS);
+    }
+    return NAMED(any)(is_beyond) ? -1 : NAMED(any)(is_fenced);
+}
+
+/* Values far off of the m rows of a tile, the first of which is row `start`; 0 where there is no memory. */
+INLINE int NAMED(list_far)(const bounds *near, const double *z, Py_ssize_t d, const int64_t *labels, Py_ssize_t start,
+                           Py_ssize_t m, list *far)
+{
+    whole may_be[VECTORS] = {{0}};
+    for (Py_ssize_t j = 0; j < d; j++) {
+        const double low = near->low[j], high = near->high[j];
+        for (int v = 0; v < VECTORS; v++) {
+            const lanes own = NAMED(at)(z + j * ROWS + v * WIDTH);
+            may_be[v] |= ~((own >= low) & (own <= high));
+        }
+    }
+    for (Py_ssize_t i = 0; i < m; i++) {
+        const int64_t at = labels[i] * d;
+        if (may_be[i / WIDTH][i % WIDTH] &&
+            !add_far(far, start + i, z + i, ROWS, near->centers + at, near->spreads + at, d, near->reach))
+            return 0;
+    }
+    return 1;
+}
+
 /* Labels of rows column by column, and their values far off; 0 where a value is no number or too large, -1 where there is
-   no memory. Spare has room for (2 d + q, ROWS). */
+   no memory. */
 static int NAMED(label_rows)(const column *columns, const scaling *to, const mixture *all, const bounds *near, Py_ssize_t n,
-                             found out, list *far, double *spare)
+                             found out, list *far, const room *own)
 {
     const Py_ssize_t d = all->d;
-    double *raw = spare, *z = raw + d * ROWS, *along = z + d * ROWS;
-    for (Py_ssize_t start = 0; start < n; start += ROWS) {
-        const Py_ssize_t m = n - start < ROWS ? n - start : ROWS;
-        whole is_beyond = {0}, is_fenced = {0}, is_far[VECTORS] = {{0}};
-        for (Py_ssize_t j = 0; j < d; j++) {
-            const double low = to->low[j], high = to->high[j];
-            double *x = raw + j * ROWS;
-            NAMED(load)(&columns[j], start, m, x);
-            for (int v = 0; v < VECTORS; v++) {
-                const lanes own = NAMED(at)(x + v * WIDTH);
-                is_beyond |= ~((own <= to->most) & (own >= -to->most));
-                is_fenced |= (own < low) | (own > high);
-            }
-            NAMED(bring)(to, j, low, high, x, z + j * ROWS);
+    for (Py_ssize_t start = 0; start < n; start += own->rows) {
+        const Py_ssize_t m = n - start < own->rows ? n - start : own->rows;
+        for (Py_ssize_t tile = 0; tile < m; tile += ROWS) {
+            const Py_ssize_t here = m - tile < ROWS ? m - tile : ROWS;
+            own->fenced[tile] = NAMED(fill_tile)(columns, to, d, start + tile, here, own->raw, own->columns + tile * d);
+            if (own->fenced[tile] < 0)
+                return 0;
         }
-        if (NAMED(any)(is_beyond))
-            return 0;
-        const int has_fenced = NAMED(any)(is_fenced);
-        NAMED(judge_columns)(all, z, along, start, m, out);
-        for (Py_ssize_t j = 0; j < d; j++) {
-            const double low = near->low[j], high = near->high[j];
-            if (has_fenced) /* what is far off is seen before the fence */
-                NAMED(bring)(to, j, -INFINITY, INFINITY, raw + j * ROWS, z + j * ROWS);
-            for (int v = 0; v < VECTORS; v++) {
-                const lanes own = NAMED(at)(z + j * ROWS + v * WIDTH);
-                is_far[v] |= ~((own >= low) & (own <= high));
+        NAMED(judge_room)(all, own, m, NAMED(from)(out, start));
+        for (Py_ssize_t tile = 0; tile < m; tile += ROWS) {
+            const Py_ssize_t here = m - tile < ROWS ? m - tile : ROWS;
+            double *z = own->columns + tile * d;
+            for (Py_ssize_t j = 0; own->fenced[tile] && j < d; j++) { /* what is far off is seen before the fence */
+                NAMED(load)(&columns[j], start + tile, here, own->raw);
+                NAMED(bring)(to, j, -INFINITY, INFINITY, own->raw, z + j * ROWS);
             }
-        }
-        for (Py_ssize_t i = 0; i < m; i++) {
-            const int64_t at = out.label[start + i] * d;
-            if (is_far[i / WIDTH][i % WIDTH] && !add_far(far, start + i, z + i, ROWS, near->centers + at, near->spreads + at, d, near->reach))
+            if (!NAMED(list_far)(near, z, d, out.label + start + tile, start + tile, here, far))
                 return -1;
         }
     }
