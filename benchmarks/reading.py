@@ -23,5 +23,9 @@ def read_rows(path: Path, batch_size: int = 1 << 16) -> int:
     return n_rows
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(f"{read_rows(Path(sys.argv[1])):,} rows")
+
+
+if __name__ == "__main__":
+    main()
