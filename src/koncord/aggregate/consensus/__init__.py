@@ -31,7 +31,7 @@ from koncord.aggregate.base import (
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import cellcounts, commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
-from koncord.aggregate.consensus.choosing import CLEAR, NESTED, Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.choosing import CLEAR, Choice, choose
 from koncord.aggregate.consensus.commoncells import (
     CellCounts,
     CellSums,
@@ -42,7 +42,8 @@ from koncord.aggregate.consensus.commoncells import (
     private_counts,
     private_products,
 )
-from koncord.aggregate.consensus.confidence import confidence_of
+from koncord.aggregate.consensus.confidence import confidence_of, stabilities
+from koncord.aggregate.consensus.hierarchies import NESTED, cost_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
     labeled_micro_clusters,
@@ -747,8 +748,8 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         )
     if agreed.choice.chosen.hierarchy == NESTED:
         said.append(
-            "Some of these clusters were found inside a larger one that was looked at on its own: they have a valley of "
-            "the density around them there, or two Gaussians fitted to it are clearly apart."
+            "Some of these clusters were found inside a larger one that was looked at on its own: there they have a "
+            "valley of the density around them, or two Gaussians fitted to it are clearly apart."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

@@ -22,7 +22,7 @@ LEAST_MICRO_CLUSTERS = 2
 
 
 def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
-    """Which micro-clusters (n,) of one cluster are another one, the farthest apart; None if none has that d' or more."""
+    """Which micro-clusters (n,) of one cluster are another one, the farthest apart; None if none is `least_apart`."""
     if len(micro) < 2 * LEAST_MICRO_CLUSTERS:
         return None
     parts = parts_of([micro], np.ones(micro.means.shape[1]))
