@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
     Py_ssize_t rows;         /* a multiple of MOST_ROWS */
     double *columns, *along; /* tiles of (d, ROWS) and of (q, ROWS) */
-    double *raw, *tile;      /* (ROWS) and (q, ROWS) */
+    double *raw, *tile;      /* (ROWS), or (k) if that is more, and (q, ROWS) */
     int64_t *fenced;         /* (rows) of each tile, whether a fence has moved a value */
     int64_t *guess, *order;  /* (rows) */
     int64_t *ends;           /* (k) */
@@ -125,10 +125,12 @@ static int add_far(list *all, Py_ssize_t at, const double *row, Py_ssize_t step,
 }
 
 /* Clusters by how likely each is at the center of another. */
-static void put_clusters_in_order(const mixture *all, int64_t *near, double *center, double *joint)
+static void put_clusters_in_order(const mixture *all, const room *own)
 {
     const Py_ssize_t k = all->k, q = all->q;
-    for (Py_ssize_t of = 0; of < k; of++) {
+    double *center = own->tile, *joint = own->raw; /* not in use yet */
+    int64_t *near = own->near;
+    for (Py_ssize_t of = 0; near && of < k; of++) {
         const double *root = all->roots + of * q * q, *shift = all->shifts + of * q;
         for (Py_ssize_t i = 0; i < q; i++) { /* root times the center is the shift */
             center[i] = shift[i];
@@ -159,11 +161,9 @@ static int reserve(room *own, const mixture *all, Py_ssize_t n)
     own->rows = ((n < most ? n : most) / MOST_ROWS + 1) * MOST_ROWS;
     own->columns = PyMem_Malloc(((d + q) * own->rows + (q + 1) * MOST_ROWS + k) * sizeof(double));
     own->fenced = PyMem_Malloc((3 * own->rows + k + 1) * sizeof(int64_t));
-    if (k > 2 && q > FEW_AXES && n >= WORTH * k)
-        own->near = PyMem_Malloc(k * k * sizeof(int64_t));
-    else
-        n = 0;
-    if (!own->columns || !own->fenced || (n && !own->near)) {
+    const int is_ordered = k > 2 && q > FEW_AXES && n >= WORTH * k;
+    own->near = is_ordered ? PyMem_Malloc(k * k * sizeof(int64_t)) : NULL;
+    if (!own->columns || !own->fenced || (is_ordered && !own->near)) {
         PyErr_NoMemory();
         return 0;
     }
@@ -173,8 +173,6 @@ static int reserve(room *own, const mixture *all, Py_ssize_t n)
     own->guess = own->fenced + own->rows;
     own->order = own->guess + own->rows;
     own->ends = own->order + own->rows;
-    if (own->near)
-        put_clusters_in_order(all, own->near, own->tile, own->raw);
     return 1;
 }
 
@@ -286,6 +284,7 @@ static PyObject *judge(PyObject *self, PyObject *args)
     if (is_good) {
         found out = {v[5].buf, v[7].buf, v[6].buf, v[8].buf};
         Py_BEGIN_ALLOW_THREADS
+        put_clusters_in_order(&all, &own);
         FASTEST(judge_rows)(&all, v[0].buf, n, out, &own);
         Py_END_ALLOW_THREADS
     }
@@ -483,6 +482,7 @@ static PyObject *label(PyObject *self, PyObject *args)
         list far = {0};
         int done;
         Py_BEGIN_ALLOW_THREADS
+        put_clusters_in_order(&all, &own);
         bound(&near, k, d);
         done = FASTEST(label_rows)(columns, &to, &all, &near, n, out, &far, &own);
         Py_END_ALLOW_THREADS
