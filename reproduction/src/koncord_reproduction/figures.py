@@ -20,6 +20,7 @@ from koncord.types import FloatArray
 from koncord_reproduction import statistics
 from koncord_reproduction.findings import (
     GAUSSIANS,
+    MIN_MASS,
     REGIMES,
     Findings,
     Partition,
@@ -33,7 +34,6 @@ from koncord_reproduction.paper import DIFFERENCES, METHODS, N_CLUSTERS, SETS, T
 from koncord_reproduction.paper import numbers as paper_numbers
 
 BLUE, GREY = COLORS[0], "#b8b8b8"
-MIN_MASS = 5
 COLUMNS = ("asm-i", "asm-s", "dpgmm", "xmeans", "gmeans")
 
 
