@@ -284,8 +284,7 @@ FIGURES: Mapping[str, Picture] = {
     "merge-sweep": Picture(
         title="The merge sweep beside the paper's",
         caption="Components that are left and ARI on the test rows against the merge factor, on the splits of the "
-        "configuration that the silhouette picks: squares are the paper's, dots ours, means over the seeds. On "
-        "Waveform and Abalone it picks another minimum mass than the paper's, so fewer components are there at first."
+        "configuration that the silhouette picks: squares are the paper's, dots ours, means over the seeds."
         + OTHER_DATA,
         draw=merge_sweep_figure,
     ),

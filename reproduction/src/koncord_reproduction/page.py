@@ -31,6 +31,7 @@ from koncord_reproduction.claims import (
     explanations,
 )
 from koncord_reproduction.findings import Findings
+from koncord_reproduction.paper import DIFFERENCES, TITLES
 from koncord_reproduction.readings import BASE, CHOSEN
 from koncord_reproduction.rows import DONE, FAILED, TIMED_OUT, Row
 from koncord_reproduction.sentences import sentences
@@ -279,11 +280,29 @@ def page_text(report: Report, pictures: Collection[str], *, beside: str) -> str:
     parts += [history_text(report), RULES]
     parts += [f"All claims: [claims.md]({beside}{CLAIMS}), [claims.csv]({beside}{CLAIMS_CSV}).\n"]
     parts += ["## What differs\n", differing_text(report.claims)]
+    parts += ["## What cannot be compared\n", incomparable_text(report.claims)]
     parts += ["## Tables and figures\n"]
     for name in report.names:
         parts += [markdown(table) for table in report.tables[name]]
         parts += [picture_text(each, beside) for each in OUTPUTS[name].figures if each in pictures]
     return "\n".join(parts)
+
+
+INCOMPARABLE = """\
+No run on the data here decides these. The embeddings of FMNIST, EMNIST and CIFAR-10 are of the paper's own training and
+cannot be had, so even its thirty epochs would give others. What depends on the classes alone, the points per cluster,
+is compared on all eight sets. Times are ratios of one run on one machine; which method is the fastest is judged by
+sentences, but how much faster says more of the implementations than of the methods. A mean over eight sets has these
+three in it; the sentences on both regimes are judged on the other five.
+"""
+
+
+def incomparable_text(claims: Sequence[Claim]) -> str:
+    """How many claims cannot be compared, for which reason."""
+    sets = {how: TITLES[name] for name, how in DIFFERENCES.items()}
+    counts = Counter(claim.reason for claim in claims if claim.verdict == NOT_COMPARABLE)
+    lines = [f"- {count}: {f'{sets[why]}, ' if why in sets else ''}{why}." for why, count in counts.most_common()]
+    return "\n".join([INCOMPARABLE, *lines]) + "\n" if lines else "Nothing.\n"
 
 
 def how_it_was_run(rows: Sequence[Row]) -> str:
