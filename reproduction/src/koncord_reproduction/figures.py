@@ -205,7 +205,7 @@ def points_per_cluster(found: Findings) -> Figure | None:
         edges = np.linspace(0, 1.02 * top, 46)
         for panel, values in zip(line, pooled, strict=True):
             draw_points(panel, values, edges)
-        line[0].set_ylabel(f"{TITLES[each]}", fontsize=10, fontweight="bold")
+        line[0].set_ylabel(TITLES[each], fontsize=10, fontweight="bold")
     for panel, regime in zip(panels[0], REGIMES, strict=True):
         panel.set_title(f"Regime {regime.upper()}", fontsize=11)
     figure.supxlabel("points per cluster $N_g / K_g$ of a client", fontsize=10)
