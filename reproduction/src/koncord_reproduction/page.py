@@ -89,9 +89,9 @@ The paper gives seeds, not what is drawn from them. Two of its draws could be fo
 
 Not everything was made again since: the notes below the federated tables name the runs that had other clients, those of
 `koncord.data.partition`; so had those of EMNIST and CIFAR-10, which have fewer rows than the paper's, the released
-program on MNIST and the image sets, and the other aggregators. Pooled MNIST with scikit-learn's EM and the seed of the
-run, with the closest pair, by `predict` and with a drawn hold-out, and pooled ASM-S on the other image sets had other
-hold-outs, and pooled DP-GMM of MNIST other starts.
+program on FMNIST, and the other aggregators. Pooled MNIST with scikit-learn's EM and the seed of the run, with the
+closest pair, by `predict` and with a drawn hold-out, and pooled ASM-S on the other image sets had other hold-outs, and
+pooled DP-GMM of MNIST other starts. Pooled DP-GMM of CIFAR-10 has five seeds, and that of FMNIST was not run.
 
 What FedGEM draws at a client, and the seeds and hold-outs of phase 1 there, are not known, so federated figures are the
 paper's in distribution only. On Waveform with X-means the figures of the paper (K 5.4, ARI 0.249 ± 0.027) are those of
