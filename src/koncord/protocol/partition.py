@@ -183,7 +183,7 @@ def coded_rows(
 ) -> Rows:
     """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
     two_valued = np.flatnonzero(~np.isnan(pairs[0]))
-    deviations = moved.std(axis=0)
+    deviations = moved.std(axis=0) if len(moved) else np.zeros(moved.shape[1])
     is_known = np.isnan(X)
     if shaping is not None:
         is_known |= shaping.is_moved(X) & np.isnan(pairs[0])
