@@ -82,6 +82,11 @@ class Spectrum:
         variances = unclipped(np.maximum(variances, least), radius, rng)
         return cls(variances=variances, axes=vectors[:, ::-1].T, n_standing=q)
 
+    def with_covariance(self, covariance: FloatArray) -> "Spectrum":
+        """The same with another covariance, of which nothing is noise."""
+        values, vectors = np.linalg.eigh(covariance)
+        return replace(self, variances=np.maximum(values[::-1], 0.0), axes=vectors[:, ::-1].T)
+
     @property
     def root(self) -> FloatArray:
         """What turns standard normal rows into rows of this covariance."""
