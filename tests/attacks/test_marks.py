@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from malicious import FLOOR, N_ROWS, Malicious, joined, state_folder, table
+from malicious import FLOOR, N_ROWS, Malicious, joined, state_folder, streamed_folder, table
 from test_preparation import measure_of, micro_clusters, opened, plan_of
 from test_shaping import said
 
 from koncord.protocol import setup
+from koncord.protocol.wire import unpack
+from koncord.session.versions import read_version
 
 # --- gaps ---
 
@@ -97,42 +99,97 @@ def test_a_cut_along_a_column_of_two_values_tells_no_small_count(n_positive, tmp
     assert all(abs(each / 3 - round(each / 3)) < 1e-6 for each in told)
 
 
-# --- cuts that creep ---
+# --- cuts ---
 
 
-def crossings(coordinator, column, start, stop, n_questions):
-    """Where a group first leaves as a cut goes from one end to the other, a question each; eight in a run."""
-    found, before, d = [], None, coordinator.n_features
-    for at, cut in enumerate(np.linspace(start, stop, n_questions)):
-        if at % 8 == 0:
-            coordinator.new_run()
-            coordinator.prepare()
-        centers = np.zeros((2, d))
-        centers[:, column] = cut - 9, cut + 9
-        counts = coordinator.refine(centers)[0].counts.tolist()
+class Sides:
+    """Asks on which side of a cut anything lies, by sums (FedKMeans) or by rows of each cluster (the last message)."""
+
+    def __init__(self, place, X, by):
+        self.by = by
+        self.coordinator = (
+            Malicious(place, X, aggregator="fedkmeans", parameters={"n_clusters": 2, "n_rounds": 9})
+            if by == "sums"
+            else Malicious(place, X)
+        )
+        self.coordinator.run = "run-2"
+        self.n_left = 0
+
+    def counts(self, direction, cut):
+        """Rows before and beyond a cut across a direction."""
+        if not self.n_left:
+            self.coordinator.new_run()
+            self.coordinator.moments()
+            assert self.coordinator.prepare(), self.coordinator.seen
+            self.n_left = 8 if self.by == "sums" else 1
+        self.n_left -= 1
+        centers = np.array([direction * (cut - 50), direction * (cut + 50)])
+        if self.by == "sums":
+            return self.coordinator.refine(centers)[0].counts
+        return unpack(self.coordinator.ask(setup.Attribute(centers=centers))[0], (setup.Holdings,))[0].counts
+
+    def farthest(self, direction):
+        """How far along a direction a cut lies beyond which there is something, by bisection."""
+        low, high = -6.0, 6.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.counts(direction, middle)[1] > 0 else (low, middle)
+        return low
+
+
+@pytest.mark.parametrize(
+    ("is_streamed", "by"), [(False, "sums"), (False, "rows of clusters"), (True, "rows of clusters")]
+)
+def test_where_a_cell_goes_that_is_not_divided_tells_no_row_of_it(is_streamed, by, tmp_path, capsys):
+    """With the most of its rows it told the middle one, exactly: 8 of 8 rows that were tried, 162 questions each."""
+    X = np.random.default_rng(7).normal(size=(300, 2))
+    place = streamed_folder(tmp_path / "site", X, max_rounds=9) if is_streamed else state_folder(tmp_path, X)
+    first = Malicious(place, X)
+    first.moments()
+    first.prepare()
+    micro = micro_clusters(first)
+    sides, found = Sides(place, X, by), []
+    for angle in (0.3, 2.0):
+        directions = np.array([[np.cos(angle + more), np.sin(angle + more)] for more in (-1e-4, 0.0, 1e-4)])
+        ends = np.array([sides.farthest(direction) for direction in directions])
+        row, *_ = np.linalg.lstsq(directions, ends, rcond=None)
+        if np.abs(directions @ row - ends).max() < 1e-7:
+            found.append(row)
+    n_rows = int((np.abs(np.array(found)[:, None] - X).max(axis=2).min(axis=1) < 1e-6).sum())
+    n_means = int((np.abs(np.array(found)[:, None] - micro.means).max(axis=2).min(axis=1) < 1e-6).sum())
+    asked = sides.coordinator.n_asked
+    said(capsys, f"where cells go, {asked} questions: {n_rows} rows, {n_means} means that were sent, of {len(found)}")
+    assert n_rows == 0
+    assert is_streamed or n_means == len(found) == 2  # cells of batches are larger, and are divided first
+
+
+def crossings(sides, direction, start, stop, n_questions):
+    """Where an answer changes as a cut goes from one end to the other."""
+    found, before = [], None
+    for cut in np.linspace(start, stop, n_questions):
+        counts = sides.counts(direction, cut).tolist()
         if before is not None and counts != before:
             found.append(cut)
         before = counts
     return np.array(found)
 
 
-def test_what_creeping_cuts_tell_is_at_most_a_value_for_each_cell_and_no_row(tmp_path, capsys):
-    """450 questions along each of two columns: each time a group leaves, the cut is where its last row lies."""
+def test_a_creeping_cut_tells_at_most_a_value_for_each_cell(tmp_path, capsys):
+    """Each time a group leaves, the cut is where its last row lies; then cells are whole, and other cuts tell means."""
     X = np.random.default_rng(7).normal(size=(400, 2))
-    parameters = {"n_clusters": 2, "n_rounds": 9}
-    coordinator = Malicious(state_folder(tmp_path, X), X, aggregator="fedkmeans", parameters=parameters)
-    step = 5.0 / 449
-    found = [crossings(coordinator, column, 2.5, -2.5, 450) for column in (0, 1)]
-    near = [np.abs(each[:, None] + step / 2 - X[:, at]).min(axis=1) <= step for at, each in enumerate(found)]
-    pairs = np.array([(a, b) for a in found[0] for b in found[1]]).reshape(-1, 2) + step / 2
-    gaps = np.abs(pairs[:, None] - X).max(axis=2).min(axis=1)
-    by_chance = np.abs(np.random.default_rng(8).normal(size=(len(pairs), 1, 2)) - X).max(axis=2).min(axis=1)
-    n_rows, n_chance = int((gaps <= step).sum()), int((by_chance <= step).sum())
+    place = state_folder(tmp_path, X)
+    sides = Sides(place, X, "sums")
+    step = 5.0 / 249
+    along, across = (crossings(sides, direction, 2.5, -2.5, 250) for direction in np.eye(2))
+    of_row = read_version(place.folder).store.read().of_row
+    means = np.array([X[of_row == cell, 1].mean() for cell in range(of_row.max() + 1)])
+    is_value = np.abs(along[:, None] + step / 2 - X[:, 0]).min(axis=1) <= step
+    is_mean = np.abs(across[:, None] + step / 2 - means).min(axis=1) <= step
     said(
         capsys,
-        f"creeping cuts, 900 questions, 400 rows: {[len(each) for each in found]} values to within {step:.3f}; "
-        f"{n_rows} of {len(pairs)} pairs of them are rows ({n_chance} of as many drawn ones)",
+        f"creeping cuts, 500 questions, 400 rows: {is_value.sum()} values of a column to within {step:.3f}, then "
+        f"{is_mean.sum()} of {len(across)} are means of cells",
     )
-    assert sum(map(len, found)) <= len(X) // FLOOR
-    assert all(each.all() for each in near)  # each is a value of some row: docs/security.md
-    assert n_rows <= n_chance + 3 * np.sqrt(n_chance) + 2
+    assert is_value.all()  # which is said in docs/security.md
+    assert len(along) <= len(X) // FLOOR - 1
+    assert is_mean.all()

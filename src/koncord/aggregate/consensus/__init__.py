@@ -130,7 +130,7 @@ def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
     """Sums of the rows by nearest center, in groups of the joint partition; nothing of a table below the floor."""
     k, least = len(down.centers), max(down.min_report, local.min_report)
-    groups = local.grouped(nearest(local.X, down.centers), least)
+    groups = local.grouped_by(down.centers, least)
     counts = np.bincount(groups.labels, minlength=k)
     counts = np.where(counts >= least, counts, 0)
     sums = sums_by_label(groups.X, groups.labels, k)
