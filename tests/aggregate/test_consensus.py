@@ -296,6 +296,9 @@ def test_certain_clusters_are_taken_before_hardly_more_that_are_not():
     assert most_apart([faults, pieces]) is faults
     assert most_apart([faults, replace(pieces, apart=6.6)]).n_clusters == 8
     assert most_apart([replace(faults, separation=0.04), pieces]) is pieces  # hardly fewer, and less separated
+    barely = replace(pieces, n_clusters=7, apart=6.09)  # certain, too, but for one cluster
+    assert most_apart([faults, barely]) is faults
+    assert most_apart([faults, replace(barely, apart=6.2)]).n_clusters == 7
     assert most_apart([standing(2, 0.9, 0.1)]) is None
     assert most_apart([]) is None
 

@@ -31,7 +31,7 @@ from koncord.aggregate.base import (
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import cellcounts, commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
-from koncord.aggregate.consensus.choosing import CLEAR, MOST_ROWS, NESTED, Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.choosing import CLEAR, NESTED, Choice, choose, cost_of, stabilities
 from koncord.aggregate.consensus.commoncells import (
     CellCounts,
     CommonCells,
@@ -74,6 +74,9 @@ from koncord.types import BoolArray, FloatArray, IntArray
 FEW_MICRO_CLUSTERS = 3
 # d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
 SINGLE_PEAK = 1.75
+# Seed of what is drawn on the way to an answer, rows of the null model first of all: the same in every run, so that the
+# answer is what the reports say. The seed of a run is for what is asked besides, as stabilities.
+ANSWERING = 0
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
 NOTHING_TO_HARMONIZE = "Nothing was harmonized: no offsets between the sites are credible."
@@ -394,16 +397,17 @@ class Consensus(Aggregator):
                 f"{LOWER_FLOOR} 'min_report' of Consensus (--micro-cluster-rows) must be as small."
             )
         aside = rng.spawn(1)[0]  # what is asked besides must not change the answer
+        answering = np.random.default_rng(ANSWERING)
         offsets = find_offsets(reports, aside)
         is_credible = offsets is not None and offsets.is_credible
         if self.harmonize and offsets is not None and is_credible:
             reports = aligned(reports, offsets.by_client)
-        agreed = self._agreed(reports, n_features, rng)
+        agreed = self._agreed(reports, n_features, answering)
         stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            found = shaped(agreed, stable_shares, rng)
+            found = shaped(agreed, stable_shares, answering)
         else:
-            found = yield from self._refined(agreed, stable_shares, rng)
+            found = yield from self._refined(agreed, stable_shares, answering)
         confidence = confidence_of(
             found.clusters,
             found.labels,
@@ -752,8 +756,8 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         )
     if agreed.choice.chosen.hierarchy == NESTED:
         said.append(
-            f"One of fewer clusters held more than {MOST_ROWS:.0%} of the rows. It was looked at on its own, and what "
-            "has a valley around it there is a cluster of its own."
+            "Some of these clusters were found inside a larger one that was looked at on its own: there they have a "
+            "valley of the density around them, or two Gaussians fitted to it are clearly apart."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

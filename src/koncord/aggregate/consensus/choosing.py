@@ -22,7 +22,8 @@ likelier for it, too. With neither answer there is one cluster.
 
 A cluster that holds most of the rows is then looked at on its own in the same way, for one far cluster can outweigh all
 that is inside the others. Pieces with a valley of the density around them become clusters of their own: those of a
-skewed or heavy-tailed cloud have none.
+skewed or heavy-tailed cloud have none. Last, a mixture of two Gaussians looks for a cluster that is hidden in another
+one (`koncord.aggregate.consensus.hidden`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, pdist
 
 from koncord._jobs import spread
+from koncord.aggregate.consensus.hidden import hidden_in
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
     micro_clusters_by,
@@ -85,8 +87,8 @@ LEAST_SHARE_OF_GAP = 0.4
 APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
 # Share of the most that clusters can gain: from here on they are certain, and certain enough to weigh columns by.
 CERTAIN, WEIGHING = 0.8, 0.6
-# Clusters that may stand apart less to be nearly as many: not even one of them.
-NEARLY = 0.5
+# Clusters that may stand apart less to be nearly as many: not even one of them; and hardly fewer.
+NEARLY, HARDLY = 0.5, 0.1
 # With so many times the clusters, certain clusters are parts of others that are certain, too, and as separated as any,
 # where a mixture of these is likelier.
 MUCH_FINER = 1.6
@@ -254,8 +256,15 @@ def choose(
         inside = inside_largest(look, chosen, rows, rng, max_clusters=max_clusters, slack=slack)
         if inside is not None:
             pieces, pieces_stand_apart = inside
-            look = with_nested(look, chosen, pieces)
+            own, labels = in_largest(look, chosen), look.labels_of(chosen).copy()
+            labels[own] = np.where(pieces == 0, labels[own], labels.max() + pieces)
+            look = with_nested(look, labels)
             stands_apart = stands_apart and pieces_stand_apart
+            chosen = look.candidates[-1]
+    if null_of is None and len(micro.axes) and (chosen.certainty >= CERTAIN or chosen is ONE_CLUSTER):
+        labels = with_hidden(look, chosen, max_clusters)
+        if labels.max() + 1 > chosen.n_clusters:
+            look = with_nested(look, labels)
             chosen = look.candidates[-1]
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
     runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
@@ -336,10 +345,22 @@ def in_largest(look: Look, candidate: Candidate) -> IntArray:
     return np.flatnonzero(labels == np.bincount(labels, look.micro.counts).argmax())
 
 
-def with_nested(look: Look, chosen: Candidate, pieces: IntArray) -> Look:
-    """The look with one more candidate, the last: the chosen one with its largest cluster cut into `pieces`."""
-    own, labels = in_largest(look, chosen), look.labels_of(chosen).copy()
-    labels[own] = np.where(pieces == 0, labels[own], labels.max() + pieces)
+def with_hidden(look: Look, chosen: Candidate, max_clusters: int) -> IntArray:
+    """The clusters of the chosen clustering, and those that are hidden in them, up to so many in all."""
+    labels = look.labels_of(chosen).copy()
+    waiting = list(range(chosen.n_clusters))
+    while waiting and labels.max() + 1 < max_clusters:
+        at = waiting.pop()
+        own = np.flatnonzero(labels == at)
+        is_hidden = hidden_in(taken(look.micro, own), CLEAR)
+        if is_hidden is not None:
+            labels[own[is_hidden]] = new = int(labels.max()) + 1
+            waiting += [at, new]
+    return labels
+
+
+def with_nested(look: Look, labels: IntArray) -> Look:
+    """The look with one more candidate, the last: clusters inside those of another one."""
     key: Key = (NESTED, int(labels.max()) + 1)
     (candidate,) = look.null.compared(judged(look.micro, {key: labels}))
     candidate = with_apart(candidate, look.shapes, labels, look.belongs)
@@ -408,7 +429,8 @@ def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: 
 def most_apart(candidates: Iterable[Candidate]) -> Candidate | None:
     """The candidate with the most clusters that stand apart, on ties the most certain one; None if none has any.
 
-    Nearly as many that are certain, and at least as separated, are taken before more that are not certain.
+    Nearly as many that are certain, and at least as separated, are taken before more that are not certain; and hardly
+    fewer before more that are less certain.
     """
 
     def key(each: Candidate) -> tuple[float, float, float]:
@@ -418,8 +440,10 @@ def most_apart(candidates: Iterable[Candidate]) -> Candidate | None:
     if not ranked or ranked[0].apart < 1:
         return None
     best = ranked[0]
-    nearly = (each for each in ranked if each.apart >= best.apart - NEARLY and each.separation >= best.separation)
-    return next((each for each in nearly if each.certainty >= CERTAIN), best)
+    least = best.apart - (HARDLY if best.certainty >= CERTAIN else NEARLY)
+    nearly = (each for each in ranked if each.apart >= least and each.separation >= best.separation)
+    certain = [each for each in nearly if each.certainty >= CERTAIN]
+    return max(certain, key=lambda each: round(each.certainty, 9), default=best)
 
 
 def best_of(look: Look, candidates: Sequence[Candidate], is_structured: bool, slack: float) -> Candidate:

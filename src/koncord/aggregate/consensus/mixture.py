@@ -137,13 +137,18 @@ def drawn_starts(parts: Parts, k: int, rng: np.random.Generator) -> Iterator[Flo
     Distances are in units of the covariance of all rows. Clusters that run into each other have several fits that no
     step improves, and the one next to the chosen clusters need not be the best.
     """
-    weights = parts.counts / parts.counts.sum()
-    total = (parts.moments.T @ (1 / parts.counts * weights)).reshape(len(parts.axes), -1)
-    root = np.linalg.cholesky(ridged(total, parts.variance))
-    white = np.linalg.solve(root, parts.means.T).T
+    white = whitened(parts)
     for _ in range(min(DRAWN_CLUSTERS // k, MOST_STARTS)):
         drawn = white[rng.choice(len(white), k, replace=False)]
         yield np.eye(k)[nearest(white, drawn)]
+
+
+def whitened(parts: Parts) -> FloatArray:
+    """Means (n, q) of the micro-clusters in units of the covariance of all rows."""
+    total = parts.moments.sum(axis=0).reshape(len(parts.axes), -1) / parts.counts.sum()
+    root = np.linalg.cholesky(ridged(total, parts.variance))
+    found: FloatArray = np.linalg.solve(root, parts.means.T).T
+    return found
 
 
 # --- rows drawn from the micro-clusters ---

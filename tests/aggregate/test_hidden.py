@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from koncord import Consensus, FederatedClustering, KnownCounts
+from koncord.aggregate.consensus.choosing import CLEAR
+from koncord.aggregate.consensus.hidden import hidden_in
+from koncord.aggregate.consensus.microclusters import micro_clusters_by, micro_clusters_of, stacked
+from koncord.kernels.cutting import groups_of
+
+
+def reported(tables):
+    return stacked([micro_clusters_of(X, 20) for X in tables], tables[0].shape[1])
+
+
+def rare_state(rng, off, n_sites=5, n_rows=2000, d=9):
+    """Sites of one state; two of them have another one in 3 % of their rows, `off` standard deviations away."""
+    tables, states = [], []
+    for site in range(n_sites):
+        is_rare = rng.random(n_rows) < (0.03 if site < 2 else 0.0)
+        X = rng.standard_normal((n_rows, d))
+        X[is_rare, :2] += off / np.sqrt(2)
+        tables.append(X)
+        states.append(is_rare)
+    return tables, states
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rare_state_is_found_inside_a_frequent_one(seed):
+    tables, states = rare_state(np.random.default_rng(seed), off=6.0)
+    cut = [groups_of(X, 20) for X in tables]
+    micro = stacked([micro_clusters_by(X, groups) for X, groups in zip(tables, cut, strict=True)], 9)
+    share = np.concatenate(
+        [[is_rare[rows].mean() for rows in groups] for groups, is_rare in zip(cut, states, strict=True)]
+    )
+    is_hidden = hidden_in(micro, CLEAR)
+    assert is_hidden is not None
+    np.testing.assert_array_equal(is_hidden, share > 0.5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "cloud",
+    [
+        lambda rng, n: rng.standard_normal((n, 2)),
+        lambda rng, n: rng.standard_normal((n, 9)) @ np.diag(np.arange(1, 10)),
+        lambda rng, n: rng.standard_normal((n, 8)) / np.sqrt(rng.chisquare(3, (n, 1)) / 3),
+        lambda rng, n: rng.standard_t(3, (n, 4)),
+        lambda rng, n: rng.exponential(size=(n, 3)),
+        lambda rng, n: rng.random((n, 2)),
+    ],
+    ids=["Gaussian", "stretched Gaussian", "t3", "t3 by column", "exponential", "uniform"],
+)
+def test_nothing_is_hidden_in_a_single_cloud(cloud, seed):
+    rng = np.random.default_rng(seed)
+    assert hidden_in(reported([cloud(rng, 1500) for _ in range(3)]), CLEAR) is None
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_nothing_is_hidden_in_few_micro_clusters_or_in_equal_rows(n):
+    assert hidden_in(reported([np.random.default_rng(0).standard_normal((20 * n, 2))]), CLEAR) is None
+    assert hidden_in(reported([np.zeros((20, 2)) for _ in range(6)]), CLEAR) is None
+
+
+def test_the_run_names_a_cluster_that_was_found_inside_another_one():
+    tables, states = rare_state(np.random.default_rng(1), off=6.0)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    assert found.n_clusters_ == 2
+    rare = np.bincount(np.concatenate(found.labels_)[np.concatenate(states)]).argmax()
+    missed = np.mean((np.concatenate(found.labels_) == rare) != np.concatenate(states))
+    assert missed < 0.003
+
+
+def test_the_answer_does_not_depend_on_the_seed_of_the_run():
+    rng = np.random.default_rng(0)
+    tables = [rng.standard_normal((400, 2)) + rng.integers(0, 3, (400, 1)) * 2.2 for _ in range(4)]
+    one, *others = (FederatedClustering(random_state=seed).fit(tables) for seed in range(4))
+    for other in others:
+        assert other.n_clusters_ == one.n_clusters_ > 1
+        np.testing.assert_array_equal(other.model_.centers, one.model_.centers)
