@@ -59,7 +59,7 @@ class Local:
         A step that sends nothing but sums over these groups is covered by the client's joint partition
         (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
         `of` gives the labels of other rows on the same scale: a cell that stays whole goes where its mean goes. Without
-        it, it goes with the most of its rows, and whoever may ask again and again finds where the middle one lies.
+        it, it goes with the most of its rows, and repeated questions find where the middle one lies.
         """
         return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least, of)
 
