@@ -28,17 +28,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import ASM, Consensus, FederatedClustering, FedGEM, KnownCounts
 from koncord.aggregate.consensus import Refine, Report, refine
-from koncord.aggregate.consensus.choosing import (
-    ONE_CLUSTER,
-    WARD,
-    Candidate,
-    Choice,
-    grid,
-    judged,
-    labelings,
-    put_together,
-)
+from koncord.aggregate.consensus.choosing import Choice
+from koncord.aggregate.consensus.hierarchies import WARD, grid, judged, labelings, put_together
 from koncord.aggregate.consensus.microclusters import MicroClusters, axes_of, stacked
+from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate
 from koncord.estimate.asm import ASM_GRID, MNIST_MERGE_FACTORS
 from koncord.kernels.assign import means_by_label, nearest
 from koncord_reproduction import protocol

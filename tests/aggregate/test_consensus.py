@@ -14,31 +14,36 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.base import Local
-from koncord.aggregate.consensus import Refine, Report, Sums, choosing, mixture, moved, refine, report_micro_clusters
+from koncord.aggregate.consensus import (
+    Refine,
+    Report,
+    Sums,
+    hierarchies,
+    mixture,
+    moved,
+    nullmodel,
+    refine,
+    report_micro_clusters,
+)
 from koncord.aggregate.consensus.choosing import (
-    ONE_CLUSTER,
-    STABILITY_DRAWS,
-    Candidate,
     Choice,
-    Null,
     as_compact,
-    best_overlaps,
-    by_chance,
     choose,
+    most_apart,
+    ranking,
+    times_chance,
+    with_apart,
+)
+from koncord.aggregate.consensus.confidence import STABILITY_DRAWS, best_overlaps, stabilities
+from koncord.aggregate.consensus.hierarchies import (
     clustered,
     cost_of,
     cuts,
     grid,
     labelings,
-    most_apart,
     put_together,
-    ranking,
-    root_of_covariance,
     row_distances,
     silhouette_of,
-    stabilities,
-    times_chance,
-    with_apart,
 )
 from koncord.aggregate.consensus.microclusters import (
     N_AXES,
@@ -56,6 +61,7 @@ from koncord.aggregate.consensus.mixture import (
     parts_of,
     told_by_clients,
 )
+from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate, Null, by_chance, root_of_covariance
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.assign import nearest
@@ -336,7 +342,7 @@ def test_nearly_as_many_clusters_as_micro_clusters_do_not_show_structure():
 
 
 def test_many_micro_clusters_are_put_together_without_loss_of_rows(monkeypatch):
-    monkeypatch.setattr(choosing, "MOST_MICRO_CLUSTERS", 10)
+    monkeypatch.setattr(hierarchies, "MOST_MICRO_CLUSTERS", 10)
     micro = single_rows(np.random.default_rng(0).normal(size=(60, 2)))
     coarse, belongs = put_together(micro, np.random.default_rng(0))
     assert len(coarse) <= 10
@@ -418,11 +424,11 @@ def test_stability_keeps_to_the_cap_on_micro_clusters_and_hardly_changes_for_it(
         clustered_micro.append(len(given))
         return labelings(given, *args)
 
-    monkeypatch.setattr(choosing, "labelings", counting)
+    monkeypatch.setattr(hierarchies, "labelings", counting)
     whole = np.mean([stabilities(micro, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
     assert min(clustered_micro) > 150
     clustered_micro.clear()
-    monkeypatch.setattr(choosing, "MOST_MICRO_CLUSTERS", 100)
+    monkeypatch.setattr(hierarchies, "MOST_MICRO_CLUSTERS", 100)
     capped = np.mean([stabilities(micro, owners, choice, np.random.default_rng(draw)) for draw in range(4)], axis=0)
     assert max(clustered_micro) <= 100
     np.testing.assert_allclose(capped, whole, atol=0.03)
@@ -1049,10 +1055,10 @@ def test_the_null_model_of_a_very_large_client_draws_no_more_rows_than_it_may():
     rng = np.random.default_rng(0)
     counts, means = np.full(200, 500_000), rng.normal(size=(200, 3))
     micro = MicroClusters(counts=counts, means=means, scatters=counts * 0.1, spread=np.full(3, 1e6), axes=np.eye(3))
-    large = choosing.Gaussian.of(micro, np.array([10**8]), np.random.default_rng(1))
-    assert large.sizes.sum() == choosing.MOST_NULL_ROWS
+    large = nullmodel.Gaussian.of(micro, np.array([10**8]), np.random.default_rng(1))
+    assert large.sizes.sum() == nullmodel.MOST_NULL_ROWS
     assert large.least / large.sizes.sum() == 500_000 / 10**8  # as many micro-clusters as of all rows
-    small = choosing.Gaussian.of(replace(micro, counts=counts // 1000), np.array([10**5]), np.random.default_rng(1))
+    small = nullmodel.Gaussian.of(replace(micro, counts=counts // 1000), np.array([10**5]), np.random.default_rng(1))
     assert (small.sizes.tolist(), small.least) == ([100_000], 500)
 
 

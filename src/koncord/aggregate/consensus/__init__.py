@@ -31,7 +31,7 @@ from koncord.aggregate.base import (
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import cellcounts, commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
-from koncord.aggregate.consensus.choosing import CLEAR, NESTED, Choice, choose, cost_of, stabilities
+from koncord.aggregate.consensus.choosing import CLEAR, Choice, choose
 from koncord.aggregate.consensus.commoncells import (
     CellCounts,
     CommonCells,
@@ -41,7 +41,8 @@ from koncord.aggregate.consensus.commoncells import (
     private_counts,
     private_products,
 )
-from koncord.aggregate.consensus.confidence import confidence_of
+from koncord.aggregate.consensus.confidence import confidence_of, stabilities
+from koncord.aggregate.consensus.hierarchies import NESTED, cost_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
     labeled_micro_clusters,

@@ -17,22 +17,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
-from koncord.aggregate.consensus.choosing import (
-    AVERAGE,
-    CONDENSED,
-    EVERY_K,
-    STEP,
-    WARD,
-    WEIGHING,
-    Candidate,
-    column_scales,
-    grid,
-    labelings,
-    most_apart,
-    put_together,
-    with_apart,
-)
+from koncord.aggregate.consensus.choosing import EVERY_K, STEP, WEIGHING, column_scales, most_apart, with_apart
+from koncord.aggregate.consensus.hierarchies import AVERAGE, CONDENSED, WARD, grid, labelings, put_together
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, stacked
+from koncord.aggregate.consensus.nullmodel import Candidate
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.types import BoolArray, FloatArray, IntArray
 

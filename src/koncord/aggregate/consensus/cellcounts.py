@@ -21,16 +21,10 @@ import numpy as np
 from scipy.special import logsumexp, xlogy
 
 from koncord._random import draw_seed
-from koncord.aggregate.consensus.choosing import (
-    MIXTURE,
-    ONE_CLUSTER,
-    Choice,
-    Gaussian,
-    Key,
-    choose,
-    judged,
-)
+from koncord.aggregate.consensus.choosing import Choice, choose
+from koncord.aggregate.consensus.hierarchies import MIXTURE, Key, judged
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled
+from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Gaussian
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.kernels.lloyd import kmeans
 from koncord.types import BoolArray, FloatArray, IntArray

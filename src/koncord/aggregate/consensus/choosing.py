@@ -26,30 +26,38 @@ skewed or heavy-tailed cloud have none. Last, a mixture of two Gaussians looks f
 one (`koncord.aggregate.consensus.hidden`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf, log
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import cdist, pdist
 
 from koncord._jobs import spread
 from koncord.aggregate.consensus.hidden import hidden_in
+from koncord.aggregate.consensus.hierarchies import (
+    AVERAGE,
+    CONDENSED,
+    NESTED,
+    WARD,
+    Judged,
+    Key,
+    Labelings,
+    grid,
+    judged,
+    labelings,
+    put_together,
+)
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
-    micro_clusters_by,
     rescaled,
     taken,
     with_share_of_spread,
 )
 from koncord.aggregate.consensus.mixture import information
+from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate, Null, NullOf, split_into_micro_clusters
 from koncord.aggregate.consensus.separation import Shapes
-from koncord.kernels.assign import means_by_label, nearest, sums_by_label
-from koncord.kernels.cutting import groups_of
-from koncord.kernels.lloyd import kmeans, lloyd
+from koncord.kernels.assign import means_by_label
 from koncord.types import BoolArray, FloatArray, IntArray
 
 T = TypeVar("T")
@@ -58,12 +66,6 @@ T = TypeVar("T")
 EVERY_K, STEP = 30, 1.05
 # Values of K at which the Gaussian is looked at: between them its curves are smooth.
 EVERY_NULL_K, NULL_STEP = 4, 1.4
-# More micro-clusters than this are put together first, because distances between all pairs are held.
-MOST_MICRO_CLUSTERS = 1000
-# Rows drawn from the Gaussian: in one draw, and for one micro-cluster of a large client, in smallest micro-clusters.
-NULL_ROWS, NULL_ROWS_A_MICRO_CLUSTER = 20_000, 3
-# Rows of a draw at most: those of one very large client are thinned, and its smallest micro-cluster with them.
-MOST_NULL_ROWS = 200_000
 # In how many draws, and their rows; and how many more where it is in doubt whether there is more than one cluster.
 DRAWS, DRAWN_ROWS = (3, 8), 16_000
 MORE_DRAWS, MORE_ROWS = (3, 5), 15_000
@@ -111,41 +113,8 @@ MOST_PIECES = 2.5
 LEAST_VALLEY = 0.3
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
-STABILITY_DRAWS = 10
-# The most levels of average linkage that are searched for one without single micro-clusters.
-MOST_LEVELS = 200
 # Share of the rows from which on a cluster is looked at on its own.
 MOST_ROWS = 0.7
-Hierarchy = Literal["ward", "average", "condensed", "nested", "mixture"]
-WARD: Hierarchy = "ward"
-AVERAGE: Hierarchy = "average"
-CONDENSED: Hierarchy = "condensed"
-MIXTURE: Hierarchy = "mixture"  # no cut either: a mixture of Gaussians that is fitted to counts of cells
-NESTED: Hierarchy = "nested"  # a clustering of another one whose largest cluster was looked at on its own
-
-Key = tuple[Hierarchy, int]  # hierarchy and K
-Labelings = Mapping[Key, IntArray]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One clustering of the micro-clusters, compared with one Gaussian; for one cluster all is 0."""
-
-    hierarchy: Hierarchy
-    n_clusters: int
-    silhouette: float
-    separation: float  # silhouette, less that of the Gaussian
-    gap: float  # logarithm of the squared distances to the centers: that of the Gaussian, less this one's
-    apart: float = 0.0  # clusters that stand apart by d', less those that do not, in units of `MOST_GAINED`
-    least_apart: float = 0.0  # smallest d' of a cluster from one of its nearest
-
-    @property
-    def certainty(self) -> float:
-        """1 if all clusters stand apart by a margin."""
-        return self.apart / self.n_clusters
-
-
-ONE_CLUSTER = Candidate(hierarchy=WARD, n_clusters=1, silhouette=0.0, separation=0.0, gap=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,13 +132,6 @@ class Choice:
     scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
     stands_apart: bool = False  # whether it was chosen because its clusters stand apart
     look: "Look"  # all clusterings among which it was chosen
-
-
-class Judged(NamedTuple):
-    """How well a clustering of micro-clusters does."""
-
-    silhouette: float
-    log_cost: float  # of the squared distances to the centers, as a share of those to the mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -544,14 +506,6 @@ def column_scales(micro: MicroClusters, labels: IntArray) -> FloatArray:
     return scales
 
 
-def grid(most: int, *, every: int, step: float) -> list[int]:
-    """Values of K from 2 to `most`: all up to `every`, then in steps."""
-    ks = list(range(2, min(every, most) + 1))
-    while ks and ks[-1] < most:
-        ks.append(min(max(ks[-1] + 1, round(ks[-1] * step)), most))
-    return ks
-
-
 def times_chance(candidates: Sequence[Candidate], null: "Null", n_micro: int) -> float:
     """Structure in multiples of chance: of the gap, or the mean of gap and separation if that is less.
 
@@ -582,324 +536,3 @@ def ranking(candidates: Sequence[Candidate], slack: float) -> list[Candidate]:
         *sorted(close, key=lambda each: due * log(each.n_clusters) - each.gap),
         *sorted((each for each in candidates if each not in close), key=lambda each: -each.separation),
     ]
-
-
-# --- clusterings of micro-clusters ---
-
-
-def put_together(micro: MicroClusters, rng: np.random.Generator) -> tuple[MicroClusters, IntArray]:
-    """At most `MOST_MICRO_CLUSTERS` micro-clusters, and the one that each of the given went into."""
-    belongs = groups_together(micro, rng, MOST_MICRO_CLUSTERS)
-    return combined(micro, belongs), belongs
-
-
-def groups_together(micro: MicroClusters, rng: np.random.Generator, most: int) -> IntArray:
-    """The group (n,) of each micro-cluster in at most so many groups of neighbors; each alone where they are few."""
-    if len(micro) <= most:
-        return np.arange(len(micro))
-    near = kmeans(micro.means, most, rng, weights=micro.counts.astype(float), max_iter=3).labels
-    belongs: IntArray = np.unique(near, return_inverse=True)[1]
-    return belongs
-
-
-def combined(micro: MicroClusters, belongs: IntArray) -> MicroClusters:
-    """The micro-clusters that groups of micro-clusters make; the same ones where each is a group of its own."""
-    if np.array_equal(belongs, np.arange(len(micro))):
-        return micro
-    weights = micro.counts.astype(float)
-    k = int(belongs.max()) + 1
-    means = means_by_label(micro.means, belongs, weights, otherwise=np.zeros((k, micro.means.shape[1])))
-    gaps = micro.means - means[belongs]
-    scatters = np.bincount(belongs, micro.scatters + weights * np.vecdot(gaps, gaps)).astype(np.float64)
-    counts = np.bincount(belongs, weights).astype(np.int64)
-    return MicroClusters(counts=counts, means=means, scatters=scatters, spread=micro.spread, axes=micro.axes)
-
-
-def labelings(
-    micro: MicroClusters, ks: Sequence[int], hierarchies: Sequence[Hierarchy] = (WARD, AVERAGE)
-) -> dict[Key, IntArray]:
-    """The clustering of the micro-clusters by each hierarchy for each K, where it has K clusters."""
-    found: dict[Key, IntArray] = {}
-    if len(micro) < 2:
-        return found
-    distances = pdist(micro.means)
-    for hierarchy in hierarchies:
-        tree = linkage(distances, "ward" if hierarchy == WARD else "average")
-        for k, labels in (condensed(micro, tree, ks) if hierarchy == CONDENSED else cuts(tree, ks)).items():
-            if hierarchy == WARD:
-                labels = polished(micro, labels, k)
-            if len(np.unique(labels)) == k:  # k-means may leave a center empty
-                found[hierarchy, k] = labels
-    return found
-
-
-def condensed(micro: MicroClusters, tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
-    """Labels at each K where clusters of a single micro-cluster went to the nearest other one.
-
-    Of the levels with the same K it is the coarsest.
-
-    Levels without single micro-clusters are left out, for the tree itself has them.
-    """
-    wanted, weights = set(ks), micro.counts.astype(float)
-    found: dict[int, IntArray] = {}
-    levels = cuts(tree, range(2, min(len(micro), MOST_LEVELS) + 1))
-    for k, labels in sorted(levels.items()):
-        is_large = np.bincount(labels) > 1
-        n_large = int(is_large.sum())
-        if n_large in wanted and n_large < k and n_large not in found:
-            means = means_by_label(micro.means, labels, weights, otherwise=np.zeros((k, micro.means.shape[1])))
-            found[n_large] = nearest(means, means[is_large])[labels]
-    return found
-
-
-def polished(micro: MicroClusters, labels: IntArray, k: int) -> IntArray:
-    """The clustering that k-means makes of another one; it may leave a cluster empty."""
-    weights = micro.counts.astype(float)
-    start = means_by_label(micro.means, labels, weights, otherwise=np.zeros((k, micro.means.shape[1])))
-    return lloyd(micro.means, start, weights).labels
-
-
-def cuts(tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
-    """Labels at each K of a tree of merges, as `linkage` gives it, from the finest to the coarsest."""
-    wanted = set(ks)
-    n = len(tree) + 1
-    labels = np.arange(n)
-    found = {n: labels.copy()} if n in wanted else {}
-    for at, (one, other) in enumerate(tree[:, :2].astype(np.int64)):
-        labels[(labels == one) | (labels == other)] = n + at
-        if n - at - 1 in wanted:
-            found[n - at - 1] = np.unique(labels, return_inverse=True)[1]
-    return found
-
-
-def judged(micro: MicroClusters, found: Labelings) -> dict[Key, Judged]:
-    distances = row_distances(micro)
-    total = cost_of(micro, np.zeros(len(micro), dtype=np.int64))
-    return {
-        key: Judged(silhouette_of(distances, micro.counts, labels), float(np.log(cost_of(micro, labels) / total)))
-        for key, labels in found.items()
-    }
-
-
-def row_distances(micro: MicroClusters) -> FloatArray:
-    """Root mean squared distance between a row of one micro-cluster and a row of another, or of the same."""
-    inside = micro.variances
-    squared: FloatArray = cdist(micro.means, micro.means, "sqeuclidean")
-    return np.sqrt(squared + inside[:, None] + inside)
-
-
-def silhouette_of(distances: FloatArray, counts: IntArray, labels: IntArray) -> float:
-    """Mean silhouette of the rows, each at the distances of its micro-cluster."""
-    n, k = len(labels), int(labels.max()) + 1
-    at = np.arange(n)
-    membership = np.zeros((n, k))
-    membership[at, labels] = counts
-    sums = distances @ membership
-    sizes = membership.sum(axis=0)
-    own = (sums[at, labels] - np.diagonal(distances)) / np.maximum(sizes[labels] - 1, 1)
-    sums /= sizes
-    sums[at, labels] = np.inf
-    other = sums.min(axis=1)
-    widest = np.maximum(own, other)
-    values = np.where(widest > 0, (other - own) / np.where(widest > 0, widest, 1.0), 0.0)
-    return float(counts @ values / counts.sum())
-
-
-def cost_of(micro: MicroClusters, labels: IntArray) -> float:
-    """Summed squared distance of the rows to the mean of their cluster; never quite 0."""
-    k = int(labels.max()) + 1
-    weights = micro.counts.astype(float)
-    means = sums_by_label(micro.means, labels, k, weights) / np.bincount(labels, weights, minlength=k)[:, None]
-    gaps = micro.means - means[labels]
-    return float(micro.scatters.sum() + weights @ np.vecdot(gaps, gaps)) + float(np.finfo(float).tiny)
-
-
-# --- what one Gaussian would give ---
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Gaussian:
-    """One Gaussian with the covariance of all rows, and how many rows of it to give to whom."""
-
-    root: FloatArray  # (n_features, n_features) turns standard normal rows into rows of it
-    sizes: IntArray  # rows of each client
-    least: int  # rows of the smallest micro-cluster
-
-    @classmethod
-    def of(cls, micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> "Gaussian":
-        sizes, least = null_sizes(micro, rows, rng), int(micro.counts.min())
-        kept = min(MOST_NULL_ROWS / sizes.sum(), 1.0)
-        if kept < 1:
-            sizes, least = np.ceil(kept * sizes).astype(np.int64), max(int(kept * least), 1)
-        return cls(root=root_of_covariance(micro), sizes=sizes, least=least)
-
-    def draws(
-        self, rng: np.random.Generator, ks: Sequence[int], n_draws: tuple[int, int], n_rows: int
-    ) -> list[Callable[[], dict[Key, Judged]]]:
-        """What finds how its micro-clusters do at each K, one for each of the fewest to the most draws, which are made.
-
-        They have about `n_rows` in all.
-        """
-        fewest, most = n_draws
-        n = self.n_draws(fewest, most, n_rows)
-        return [partial(self._judged, self.drawn(rng), ks) for _ in range(n)]
-
-    def n_draws(self, fewest: int, most: int, n_rows: int) -> int:
-        """Draws that have about `n_rows` in all."""
-        return int(np.clip(n_rows // self.sizes.sum(), fewest, most))
-
-    def drawn(self, rng: np.random.Generator) -> Any:
-        """All that is random in a draw."""
-        return rng.standard_normal((self.sizes.sum(), len(self.root)))
-
-    def described(self, drawn: Any) -> MicroClusters:
-        """One draw, split into micro-clusters as the rows of the clients are."""
-        X = drawn @ self.root
-        parts = np.split(np.arange(len(X)), np.cumsum(self.sizes)[:-1])
-        groups = [part[rows] for part in parts for rows in groups_of(X[part], self.least)]
-        return micro_clusters_by(X, groups)
-
-    def _judged(self, drawn: Any, ks: Sequence[int]) -> dict[Key, Judged]:
-        """One draw, clustered as the micro-clusters of the clients are."""
-        micro = self.described(drawn)
-        return judged(micro, labelings(micro, [k for k in ks if k <= len(micro)]))
-
-
-# Makes the null model of micro-clusters whose columns were multiplied by the last argument.
-NullOf = Callable[[MicroClusters, IntArray, np.random.Generator, FloatArray], Gaussian]
-
-
-def split_into_micro_clusters(
-    micro: MicroClusters, rows: IntArray, rng: np.random.Generator, scales: FloatArray
-) -> Gaussian:
-    return Gaussian.of(micro, rows, rng)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Null:
-    """The best silhouette and cost at each K in each draw of one Gaussian."""
-
-    n_clusters: IntArray  # (n_ks,) increasing; at least 2
-    silhouettes: FloatArray  # (n_draws, n_ks)
-    log_costs: FloatArray  # (n_draws, n_ks)
-
-    @classmethod
-    def of(cls, ks: Sequence[int], draws: Sequence[Mapping[Key, Judged]]) -> "Null":
-        """The best at each K in each draw."""
-        silhouettes, log_costs = np.zeros((len(draws), len(ks))), np.zeros((len(draws), len(ks)))
-        for draw, values in enumerate(draws):
-            for at, k in enumerate(ks):
-                same = [each for (_, n_clusters), each in values.items() if n_clusters == k]
-                before = max(at - 1, 0)  # a draw with fewer micro-clusters than K stays where it was
-                silhouettes[draw, at] = max((each.silhouette for each in same), default=silhouettes[draw, before])
-                log_costs[draw, at] = min((each.log_cost for each in same), default=log_costs[draw, before])
-        return cls(n_clusters=np.array(ks, dtype=np.int64), silhouettes=silhouettes, log_costs=log_costs)
-
-    def and_more(self, other: "Null") -> "Null":
-        return Null(
-            n_clusters=self.n_clusters,
-            silhouettes=np.concatenate([self.silhouettes, other.silhouettes]),
-            log_costs=np.concatenate([self.log_costs, other.log_costs]),
-        )
-
-    def compared(self, values: Mapping[Key, Judged]) -> list[Candidate]:
-        return [
-            Candidate(
-                hierarchy=hierarchy,
-                n_clusters=k,
-                silhouette=value.silhouette,
-                separation=value.silhouette - self._at(k, self.silhouettes),
-                gap=self._at(k, self.log_costs) - value.log_cost,
-            )
-            for (hierarchy, k), value in values.items()
-        ]
-
-    def _at(self, k: int, curves: FloatArray) -> float:
-        """Mean of the curves at K, on straight lines over log K."""
-        return float(np.interp(np.log(k), np.log(self.n_clusters), curves.mean(axis=0)))
-
-    @property
-    def separation_by_chance(self) -> float:
-        return by_chance(self.silhouettes)
-
-    @property
-    def gap_by_chance(self) -> float:
-        return by_chance(-self.log_costs)
-
-
-def by_chance(curves: FloatArray) -> float:
-    """The most by which a curve (n_draws, n_ks) exceeds the mean of the others anywhere, as a root mean square."""
-    n_draws = len(curves)
-    others = (curves.sum(axis=0) - curves) / max(n_draws - 1, 1)
-    most = np.maximum((curves - others).max(axis=1, initial=0.0), 0.0)
-    return float(np.sqrt((most**2).mean()))
-
-
-def null_sizes(micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> IntArray:
-    """Rows to draw for each client: its own number, fewer where micro-clusters are large; only some of many clients."""
-    a_micro_cluster, least = micro.counts.mean(), micro.counts.min()
-    thinned = np.ceil(rows * min(NULL_ROWS_A_MICRO_CLUSTER * least / a_micro_cluster, 1.0)).astype(np.int64)
-    sizes = rng.permutation(np.maximum(thinned, least)[rows > 0])  # enough for a micro-cluster
-    return sizes[np.cumsum(sizes) - sizes < NULL_ROWS]
-
-
-def root_of_covariance(micro: MicroClusters) -> FloatArray:
-    """A matrix (n_features, n_features) that turns standard normal rows into rows with the covariance of all rows.
-
-    Between the micro-clusters it is known; inside them, along the longest axes and, for the rest, feature by feature.
-    """
-    weights = micro.counts / micro.counts.sum()
-    gaps = micro.means - weights @ micro.means
-    covariance = (gaps * weights[:, None]).T @ gaps + micro.covariance_inside()
-    values, axes = np.linalg.eigh(covariance)
-    root: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, None] * axes.T
-    return root
-
-
-# --- how sure ---
-
-
-def stabilities(
-    micro: MicroClusters, clients: IntArray, choice: Choice, rng: np.random.Generator
-) -> list[float | None]:
-    """How much of each cluster comes back when the micro-clusters of half the clients are clustered on their own.
-
-    The share of rows in common with the most similar cluster (Jaccard), averaged over random halves; None for a
-    cluster that no half held (Hennig, 2007).
-    """
-    k = choice.chosen.n_clusters
-    micro = rescaled(micro, choice.scales)
-    sums, times = np.zeros(k), np.zeros(k)
-    present = np.unique(clients)
-    for _ in range(STABILITY_DRAWS):
-        half = rng.permutation(present)[: max(len(present) // 2, 1)]
-        rows = np.flatnonzero(np.isin(clients, half))
-        held, labels = np.unique(choice.labels[rows], return_inverse=True)
-        other = clustered(taken(micro, rows), len(held), choice.chosen.hierarchy, rng)
-        sums[held] += best_overlaps(micro.counts[rows], labels, other)
-        times[held] += 1
-    return [float(total / n) if n else None for total, n in zip(sums, times, strict=True)]
-
-
-def clustered(micro: MicroClusters, k: int, hierarchy: Hierarchy, rng: np.random.Generator) -> IntArray:
-    """Labels of the micro-clusters at K in one hierarchy, within their cap; all alike if the hierarchy has no K.
-
-    A nested clustering is no cut of a hierarchy; Ward's stands for it.
-    """
-    hierarchy = WARD if hierarchy == NESTED else hierarchy
-    coarse, belongs = put_together(micro, rng)
-    found = labelings(coarse, [k], [hierarchy]).get((hierarchy, k), np.zeros(len(coarse), dtype=np.int64))
-    labels: IntArray = found[belongs]
-    is_coarse = len(coarse) < len(micro)
-    # Micro-clusters at the border of two clusters, put together, went with their neighbors: k-means tells them apart
-    # again.
-    return polished(micro, labels, int(labels.max()) + 1) if is_coarse and hierarchy == WARD else labels
-
-
-def best_overlaps(counts: IntArray, labels: IntArray, other: IntArray) -> FloatArray:
-    """For each cluster of `labels`, the largest Jaccard index with one of `other`, by rows."""
-    common = np.zeros((labels.max() + 1, other.max() + 1))
-    np.add.at(common, (labels, other), counts)
-    union = common.sum(axis=1)[:, None] + common.sum(axis=0) - common
-    overlaps: FloatArray = (common / union).max(axis=1)
-    return overlaps

@@ -20,7 +20,6 @@ from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
 from koncord.aggregate.base import Described
 from koncord.aggregate.consensus.cellcounts import Spectrum
-from koncord.aggregate.consensus.choosing import Gaussian, root_of_covariance
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
     micro_clusters_by,
@@ -28,6 +27,7 @@ from koncord.aggregate.consensus.microclusters import (
     rescaled,
     stacked,
 )
+from koncord.aggregate.consensus.nullmodel import Gaussian, root_of_covariance
 from koncord.aggregate.private import LEAST_OF_BOUND, PrivateClient
 from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest, sums_by_label

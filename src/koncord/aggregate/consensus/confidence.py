@@ -7,26 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
-from koncord.aggregate.consensus.choosing import (
-    ONE_CLUSTER,
-    TIMES_CHANCE,
-    Candidate,
-    Choice,
-    Key,
-    Look,
-    best_of,
-    combined,
-    judged,
-    ranking,
-    with_apart,
-)
-from koncord.aggregate.consensus.microclusters import MicroClusters, taken, with_share_of_spread
+from koncord.aggregate.consensus.choosing import TIMES_CHANCE, Choice, Look, best_of, ranking, with_apart
+from koncord.aggregate.consensus.hierarchies import Key, clustered, combined, judged
+from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, taken, with_share_of_spread
+from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.aggregate.consensus.tree import Clusters
 from koncord.kernels.tree import ClusterTree
-from koncord.types import IntArray
+from koncord.types import FloatArray, IntArray
 
 MOST_RUNNERS_UP = 3
+STABILITY_DRAWS = 10
 # Draws of clients: so many, fewer where micro-clusters are many.
 DRAWS, FEWEST_DRAWS, DRAWN_MICRO_CLUSTERS = 25, 10, 5000
 # Clusterings that are judged in each draw: so many of the best by each criterion.
@@ -39,7 +30,7 @@ def confidence_of(
     clients: IntArray,
     choice: Choice,
     tree: ClusterTree,
-    stabilities: Sequence[float | None],
+    stable_shares: Sequence[float | None],
     rng: np.random.Generator,
     *,
     slack: float,
@@ -58,7 +49,7 @@ def confidence_of(
         How their number was chosen.
     tree : ClusterTree
         What they are joined into and cut into.
-    stabilities : sequence of float or None
+    stable_shares : sequence of float or None
         How much of each cluster comes back with half of the clients.
     rng : Generator
         For the draws of clients.
@@ -67,7 +58,7 @@ def confidence_of(
     """
     drawn = resampled(clusters.micro, clients, choice, rng, slack=slack)
     return Confidence(
-        clusters=tuple(each_cluster(clusters, labels, clients, stabilities)),
+        clusters=tuple(each_cluster(clusters, labels, clients, stable_shares)),
         stands_apart=choice.stands_apart,
         runners_up=tuple(runners_up(choice, slack)),
         next_cut=next_cut(tree, len(clusters)),
@@ -77,12 +68,12 @@ def confidence_of(
 
 
 def each_cluster(
-    clusters: Clusters, labels: IntArray, clients: IntArray, stabilities: Sequence[float | None]
+    clusters: Clusters, labels: IntArray, clients: IntArray, stable_shares: Sequence[float | None]
 ) -> list[ClusterConfidence]:
     """Distance, support and stability of each cluster; nobody can look for one without its only client."""
     distances = clusters.distances()
     found = []
-    for cluster, stability in enumerate(stabilities):
+    for cluster, stability in enumerate(stable_shares):
         own = labels == cluster
         n_clients = len(np.unique(clients[own]))
         is_alone = len(clusters) == 1
@@ -200,3 +191,34 @@ def repeated(micro: MicroClusters, times: IntArray) -> MicroClusters:
     share = float((micro.counts * times).sum() / micro.counts.sum())
     kept = with_share_of_spread(taken(micro, there), share)
     return replace(kept, counts=kept.counts * times[there], scatters=kept.scatters * times[there])
+
+
+def stabilities(
+    micro: MicroClusters, clients: IntArray, choice: Choice, rng: np.random.Generator
+) -> list[float | None]:
+    """How much of each cluster comes back when the micro-clusters of half the clients are clustered on their own.
+
+    The share of rows in common with the most similar cluster (Jaccard), averaged over random halves; None for a
+    cluster that no half held (Hennig, 2007).
+    """
+    k = choice.chosen.n_clusters
+    micro = rescaled(micro, choice.scales)
+    sums, times = np.zeros(k), np.zeros(k)
+    present = np.unique(clients)
+    for _ in range(STABILITY_DRAWS):
+        half = rng.permutation(present)[: max(len(present) // 2, 1)]
+        rows = np.flatnonzero(np.isin(clients, half))
+        held, labels = np.unique(choice.labels[rows], return_inverse=True)
+        other = clustered(taken(micro, rows), len(held), choice.chosen.hierarchy, rng)
+        sums[held] += best_overlaps(micro.counts[rows], labels, other)
+        times[held] += 1
+    return [float(total / n) if n else None for total, n in zip(sums, times, strict=True)]
+
+
+def best_overlaps(counts: IntArray, labels: IntArray, other: IntArray) -> FloatArray:
+    """For each cluster of `labels`, the largest Jaccard index with one of `other`, by rows."""
+    common = np.zeros((labels.max() + 1, other.max() + 1))
+    np.add.at(common, (labels, other), counts)
+    union = common.sum(axis=1)[:, None] + common.sum(axis=0) - common
+    overlaps: FloatArray = (common / union).max(axis=1)
+    return overlaps

@@ -12,13 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from koncord.aggregate.consensus.choosing import (
-    AVERAGE,
-    CONDENSED,
-    WARD,
-    labelings,
-    put_together,
-)
+from koncord.aggregate.consensus.hierarchies import AVERAGE, CONDENSED, WARD, labelings, put_together
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, taken
 from koncord.aggregate.consensus.mixture import Parts, maximized
 from koncord.aggregate.consensus.separation import Shapes, distances_apart
