@@ -297,6 +297,15 @@ def test_a_folder_of_before_there_was_a_record_brings_its_cells(tmp_path, monkey
         joined(tmp_path / "two", X[:80])
 
 
+def test_a_folder_that_has_answered_with_a_budget_alone_begins_anew_without_one(tmp_path):
+    budget = Budget(epsilon=1.0, delta=1e-6, bound=5.0)
+    asked(joined(tmp_path / "one", rows(), budget=budget))
+    assert list(TableRecord().tables()) == []
+    place = joined(tmp_path / "one", rows())
+    assert asked(place, "run-2") == 100
+    assert len(list(TableRecord().tables())) == 1
+
+
 def test_a_move_that_ends_half_way_is_finished_or_was_none(tmp_path):
     X = rows(160)
     place = joined(tmp_path / "one", X[:100])

@@ -55,7 +55,7 @@ def held_together(place: "SiteFolder", X: FloatArray | StreamedSource, *, may_we
     marks, order = marked(record, place, X)
     with record.alone():
         joint = joint_folder(place.folder)
-        if joint is None and place.keeps_partition and place.is_answered:
+        if joint is None and place.keeps_partition and has_answered_itself(place):
             joint = claimed(record, place, *marks_of_answered(record, place, marks, order))
         others = [] if place.is_apart else record.sharing(marks, place.policy.min_report, but=joint)
         if not may_weaken:
@@ -122,6 +122,12 @@ def claimed(record: TableRecord, place: "SiteFolder", marks: Marks, order: Hashe
     for name in (PARTITION, ASKED, PLAN, SORTINGS, BOUNDS):  # of a folder of before there was a record
         (place.folder / name).unlink(missing_ok=True)
     return known.folder
+
+
+def has_answered_itself(place: "SiteFolder") -> bool:
+    """Whether a state folder holds what was answered from it, as those of before there was a record do."""
+    kept = None if place.is_streamed else read_version(place.folder)
+    return (place.folder / SORTINGS).exists() if kept is None else kept.is_answered
 
 
 def other_states(place: "SiteFolder") -> list[str]:

@@ -340,10 +340,11 @@ class TableRecord:
 
     def sharing(self, marks: Marks, least: int, but: Path | None = None) -> list[KnownTable]:
         """Tables that share rows with this one, all `but` one."""
+        own = None if but is None else but.resolve()
         return [
             table
             for table in self.tables()
-            if table.folder != but and share_rows(marks, table.marks, min(least, table.min_report))
+            if table.folder.resolve() != own and share_rows(marks, table.marks, min(least, table.min_report))
         ]
 
     def new_folder(self) -> Path:
