@@ -26,7 +26,11 @@ if __name__ == "__main__":
     arguments = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
     compiled = [
         Extension(
-            f"koncord.kernels.{name}", [f"src/koncord/kernels/{name}.c"], extra_compile_args=arguments, optional=True
+            f"koncord.kernels.{name}",
+            [f"src/koncord/kernels/{name}.c"],
+            depends=["src/koncord/kernels/_kernel.h"],
+            extra_compile_args=arguments,
+            optional=True,
         )
         for name in ("_splitting", "_labeling")
     ]

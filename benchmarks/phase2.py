@@ -4,7 +4,7 @@
 
 (a) the whole second phase (all rounds, final grouping) through koncord's sites, link and codec, against the
     specification written out in NumPy row by row and pair by pair; groups and centers must be equal;
-(b) the server step for 1,000 to 8,000 clients of 8 components, d = 16, with small and with huge radii: seconds, cost of
+(b) the server step for 1,000 to 8,000 clients of 8 components, d = 16, with small and with huge radii: CPU, cost of
     doubling the clients (target at most 2.6), peak memory (under 4 GB), and whether the groups equal those of the
     plain walk where that finishes.
 """
@@ -20,7 +20,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 
@@ -201,10 +201,10 @@ def one_server(n_clients, kind):
     case = server_case(n_clients, kind)
     times = []
     for _ in range(5):
-        began = perf_counter()
+        began = process_time()
         move_together(*case)
         groups, all_meet = group(*case)
-        times.append(perf_counter() - began)
+        times.append(process_time() - began)
     elapsed = min(times)  # the others were disturbed
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     result = {"clients": n_clients, "radii": kind, "seconds": elapsed, "peak_gb": peak, "groups": int(groups.max()) + 1}

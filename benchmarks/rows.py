@@ -5,6 +5,9 @@ peak memory are read when it ends; K and the ARI with the clusters that were put
 
     python benchmarks/rows.py --folder /tmp/rows                       # 10^6 and 10^7 rows
     python benchmarks/rows.py --folder /tmp/rows --rows 100000000 --float32      # 6.4 GB on disk
+    python benchmarks/rows.py --folder /tmp/rows --float32 --steps predict read  # of models that are there
+
+"read" is one read of the same files by pyarrow and NumPy alone: how many of them the others take is printed.
 """
 
 import os
@@ -72,6 +75,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="where tables and runs go")
     parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7])
     parser.add_argument("--float32", action="store_true", help="store tables as float32; sums are float64 all the same")
+    parser.add_argument("--steps", choices=("fit", "predict", "read"), nargs="+", default=["fit", "predict", "read"])
+    parser.add_argument("--jobs", default=str(os.cpu_count()), help="cores of koncord (default: all)")
     args = parser.parse_args()
     koncord = str(Path(sys.executable).parent / "koncord")
     print(
@@ -83,10 +88,13 @@ def main() -> None:
         site = args.folder / f"rows{n_rows}"
         make_site(site, n_rows, np.float32 if args.float32 else np.float64)
         truth, out = np.load(site.with_suffix(".npy")), args.folder / f"run{n_rows}"
-        steps = {
-            "fit": run(koncord, "fit", str(site), "--out", str(out), "--force"),
-            "predict": run(koncord, "predict", str(out), str(site), "--out", str(out / "again.csv")),
+        again, reading = str(out / "again.csv"), str(Path(__file__).parent / "reading.py")
+        commands = {
+            "fit": (koncord, "fit", str(site), "--out", str(out), "--force", "--jobs", args.jobs),
+            "predict": (koncord, "predict", str(out), str(site), "--out", again, "--jobs", args.jobs),
+            "read": (sys.executable, reading, str(site)),
         }
+        steps = {step: run(*commands[step]) for step in args.steps}
         found = labels_in(out / "labels" / f"{site.name}.csv")
         ari, size = adjusted_rand_score(truth, found), n_rows * N_FEATURES * 8 / 2**20
         for step, used in steps.items():
@@ -95,6 +103,11 @@ def main() -> None:
                 f"{size:>9,.0f} {found.max() + 1:>3} {ari:>8.5f}",
                 flush=True,
             )
+        for step in [each for each in steps if "read" in steps and each != "read"]:
+            reads = [steps[step][of] / steps["read"][of] for of in ("wall", "cpu")]
+            print(f"{step}: {reads[0]:.2f} reads of wall time, {reads[1]:.2f} of CPU")
+        if "fit" not in steps:
+            continue
         if before is not None:
             exponent = log(steps["fit"]["cpu"] / before[1]) / log(n_rows / before[0])
             print(f"growth of fit from {before[0]:,} rows: exponent {exponent:.2f}", flush=True)

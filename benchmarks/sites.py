@@ -6,6 +6,7 @@ is measured is the federation, not the estimator.
     python benchmarks/sites.py                 # 25, 50, 100 and 200 sites
     python benchmarks/sites.py --sites 10 20 --aggregator kfed
     python benchmarks/sites.py --server 1000 10000     # Consensus' server alone, 8 micro-clusters of each site
+    python benchmarks/sites.py --page 250 1000 10000   # bytes of the page: a run of 250 sites, each so often
 """
 
 import os
@@ -17,15 +18,23 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from math import log
 from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 
 import koncord
 from koncord.aggregate.consensus.microclusters import MicroClusters, labeled_micro_clusters
+from koncord.model.globalmodel import GlobalModel
+from koncord.report.page import page
+from koncord.runs.record import RunRecord
+from koncord.runs.sites import sites_csv
 
 N_FEATURES, N_CLUSTERS, HELD, ROWS = 20, 12, 3, 500
+N_RUN = 250  # sites of the run whose page is made
 AGGREGATORS = {
     "consensus": koncord.Consensus,
     "fedgem": lambda: koncord.FedGEM(upsilon=10),
@@ -121,13 +130,51 @@ def serve_all(sizes: list[int]) -> None:
         before = n_sites, row["cpu"]
 
 
+def pages(sizes: list[int]) -> None:
+    """The page of a run of 250 sites, and of the same with each of them several times."""
+    found = koncord.FederatedClustering(random_state=0).fit(tables(N_RUN))
+    print(" sites  page MB  sites.csv MB  CPU s")
+    for n_sites in sizes:
+        model, record = repeated(found.model_, found.record_, n_sites // N_RUN)
+        began = process_time()
+        text, beside = page(model, record), sites_csv(model, record)
+        print(
+            f"{len(model.sites):>6}  {len(text.encode()) / 1e6:>7.2f}  {len(beside.encode()) / 1e6:>12.2f}  "
+            f"{process_time() - began:>5.1f}",
+            flush=True,
+        )
+
+
+def repeated(model: GlobalModel, record: RunRecord, times: int) -> tuple[GlobalModel, RunRecord]:
+    """The model and the record with every site so often."""
+
+    def each(of_sites: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"{site}-{at:03}": own for site, own in of_sites.items() for at in range(times)}
+
+    assert model.tree is not None
+    many = replace(
+        model,
+        sites=tuple(each(dict.fromkeys(model.sites))),
+        holdings=np.repeat(model.holdings, times, axis=0),
+        groups=each(model.groups),
+        components=each(model.components),
+        tree=replace(model.tree, groups=each(model.tree.groups)),
+    )
+    sent = tuple(replace(own, site=f"{own.site}-{at:03}") for own in record.departures for at in range(times))
+    return many, replace(record, files=each(record.files), departures=sent)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sites", type=int, nargs="+", default=[25, 50, 100, 200])
     parser.add_argument("--aggregator", choices=AGGREGATORS, nargs="+", default=list(AGGREGATORS))
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--server", type=int, nargs="+", help="numbers of sites for Consensus' server alone")
+    parser.add_argument("--page", type=int, nargs="+", help="numbers of sites, multiples of 250, for the page alone")
     args = parser.parse_args()
+    if args.page:
+        pages(args.page)
+        return
     if args.server and args.one:
         print(json.dumps(serve(args.server[0])))
         return

@@ -151,6 +151,8 @@ def test_onsets_and_components_are_read_off_the_synthetic_runs():
     shares = np.linspace(0, 1, len(synthetic.SIZES))
     assert first.size == theory.observed_onset(synthetic.SIZES, shares)
     assert found.value("synthetic", "gauss-64", "round", "onset") == first.size
+    can_split = np.array(synthetic.SIZES) >= 2 * synthetic.MIN_MASS
+    assert found.value("synthetic", "gauss-16", "", "agree_sample") == pytest.approx(shares[can_split].mean())
     counts = component_counts(found, "gauss-8")
     assert list(counts) == sorted(counts)
     assert found.value("synthetic", "gauss-8", "n5000", "components") == pytest.approx(500)

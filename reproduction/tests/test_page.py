@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koncord_reproduction.claims import DIFFERS, VERDICTS, Claim
+from koncord_reproduction.claims import DIFFERS, NOT_COMPARABLE, VERDICTS, Claim
 from koncord_reproduction.page import (
     BESIDE,
     CLAIMS_CSV,
@@ -24,6 +24,7 @@ from koncord_reproduction.page import (
     claims_text,
     differing_text,
     docs_texts,
+    incomparable_text,
     page,
     page_text,
     rounded,
@@ -103,6 +104,16 @@ def test_what_differs_comes_before_the_tables_and_names_both_numbers():
     line = "| Pooled benchmark | MNIST, X-means, ARI | 0.112 [0.106, 0.118] | 0.500 | 10 | differs |  |"
     assert line in text
     assert text.index(line) < text.index("## Tables and figures")
+
+
+def test_what_cannot_be_compared_is_counted_by_reason():
+    report = Report(EVERYTHING)
+    told = incomparable_text(report.claims)
+    counts = [int(count) for count in re.findall(r"^- (\d+): ", told, re.MULTILINE)]
+    assert sum(counts) == sum(claim.verdict == NOT_COMPARABLE for claim in report.claims) > 0
+    assert told in page_text(report, [], beside="")
+    assert "CIFAR-10, stand-in features" in told
+    assert incomparable_text([]) == "Nothing.\n"
 
 
 def test_what_people_found_out_is_added_to_what_differs(monkeypatch):

@@ -1,5 +1,7 @@
 """Other readings of ASM-S."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.mixture import GaussianMixture
@@ -56,6 +58,26 @@ def test_the_first_split_by_scikit_learn_is_a_mixture_that_it_fits(table):
     assert children is not None
     np.testing.assert_allclose([child.fitted_mean for child in children], wanted.means_, atol=1e-9)
     np.testing.assert_allclose([child.fitted_variance for child in children], wanted.covariances_, atol=1e-9)
+
+
+def test_a_reading_with_a_seed_of_its_own_starts_from_it_in_every_run():
+    table = np.random.default_rng(2).normal(size=(300, 3))
+    axis = 0.5 * lapack_axis(table)
+    means = np.array([table.mean(axis=0) + axis, table.mean(axis=0) - axis])
+    fits = {
+        seed: GaussianMixture(2, covariance_type="spherical", means_init=means, max_iter=15, random_state=seed).fit(
+            table
+        )
+        for seed in (3, 42)
+    }
+    assert abs(fits[3].means_ - fits[42].means_).max() > 0.01
+    for name, used in (("sklearn-42", 42), ("sklearn", 3)):
+        reading = replace(READINGS[name], sign="lapack")
+        forest = ReadForest(table, np.arange(len(table)), split_factors=[0.5], reading=reading, seed=3)
+        forest._test(forest.roots, 20)
+        children = forest.roots[0].children
+        assert children is not None
+        np.testing.assert_allclose([child.fitted_mean for child in children], fits[used].means_, atol=1e-9)
 
 
 def test_a_reversed_axis_swaps_the_first_children(table):

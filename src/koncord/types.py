@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+StoredArray = NDArray[np.float32 | np.float64]  # as a table holds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

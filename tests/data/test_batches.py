@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import dask.dataframe
+import duckdb
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
@@ -65,7 +68,6 @@ def test_engines_give_the_same_rows(X: FloatArray, tmp_path: Path) -> None:
 
 
 def test_duckdb_pushes_the_columns_down(X: FloatArray, tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
     path = folder(tmp_path, X, "parquet")
     relation = duckdb.sql(f"select *, a + b as total from '{path}/*.parquet' where flag = 1")
     table = batched_table(relation, name="north", drop=["flag"])
@@ -76,9 +78,7 @@ def test_duckdb_pushes_the_columns_down(X: FloatArray, tmp_path: Path) -> None:
 
 
 def test_dask_is_read_partition_by_partition(X: FloatArray) -> None:
-    frames = pytest.importorskip("dask.dataframe")
-    pandas = pytest.importorskip("pandas")
-    frame = frames.from_pandas(pandas.DataFrame(X[:, :2], columns=["a", "b"]), npartitions=4)
+    frame = dask.dataframe.from_pandas(pandas.DataFrame(X[:, :2], columns=["a", "b"]), npartitions=4)
     assert np.array_equal(read(batched_table(frame)), X[:, :2])
 
 

@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
@@ -24,6 +26,7 @@ from koncord.prepare.settings import Preparation
 from koncord.privacy.budget import Budget
 from koncord.protocol import setup
 from koncord.protocol.wire import pack, unpack
+from koncord.runs import assignments
 from koncord.runs.assignments import as_csv, labeled, labeled_batches, write_labels
 from koncord.session.federation import run
 from koncord.session.inprocess import in_process
@@ -193,7 +196,7 @@ def sites(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_fit_and_predict_take_folders(
-    tmp_path: Path, sites: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sites: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
     main(["fit", *map(str, sites.values()), "--sample-rows", "300", "--out", str(out)])
@@ -202,8 +205,10 @@ def test_fit_and_predict_take_folders(
     assert "north was read batch by batch, in 8 passes over 900 rows" in said
     labels = (out / "labels" / "north.csv").read_text()
     assert labels.count("\n") == 901
-    main(["predict", str(out), str(sites["north"]), "--out", str(tmp_path / "labels.csv")])
-    assert (tmp_path / "labels.csv").read_text() == labels
+    monkeypatch.setattr(assignments, "LINES_AT_ONCE", 128)
+    for jobs in ("1", "3"):  # any number of them, and blocks of any size
+        main(["predict", str(out), str(sites["north"]), "--jobs", jobs, "--out", str(tmp_path / "labels.csv")])
+        assert (tmp_path / "labels.csv").read_text() == labels
     whole = pa.concat_tables([pq.read_table(each) for each in sorted(sites["north"].iterdir())])
     pq.write_table(whole, tmp_path / "whole.parquet")
     main(["predict", str(out), str(tmp_path / "whole.parquet"), "--out", str(tmp_path / "whole.csv")])
@@ -247,17 +252,24 @@ def test_gaps_are_refused_at_a_site_and_filled_by_the_model(tmp_path: Path, site
     assert (tmp_path / "l.csv").read_text().count("\n") == 901
 
 
-def test_python_takes_folders_and_datasets(
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's call of pandas
+def test_python_takes_folders_and_engines(
     tmp_path: Path, sites: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "SAMPLE_ROWS", 300)
     found = koncord.fit({name: str(path) for name, path in sites.items()}, random_state=0, progress=False)
-    by_dataset = {name: pyarrow.dataset.dataset(path) for name, path in sites.items()}
-    same = koncord.FederatedClustering(random_state=0).fit(by_dataset)
     assert found.n_clusters_ == 3
     assert [len(labels) for labels in found.labels_] == [900, 900]
-    for one, other in zip(found.labels_, same.labels_, strict=True):
-        assert np.array_equal(one, other)
+    engines = (
+        pyarrow.dataset.dataset,
+        lambda path: duckdb.read_parquet(f"{path}/*.parquet"),
+        lambda path: dask.dataframe.read_parquet(path),
+    )
+    for opened in engines:
+        tables = {name: opened(path) for name, path in sites.items()}
+        same = koncord.FederatedClustering(random_state=0).fit(tables)
+        for one, other in zip(found.labels_, same.labels_, strict=True):
+            assert np.array_equal(one, other)
     assert adjusted_rand_score(rows(0, 900)[1], found.labels_[0]) > 0.98
     assert found.feature_names_in_.tolist() == ["a", "b", "c"]
 

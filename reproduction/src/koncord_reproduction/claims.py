@@ -216,19 +216,14 @@ def why_not_comparable(key: Key) -> str:
         return "another machine and other implementations"
     if key.dataset in ("mean", "all"):
         return "over all eight sets, three of which are not the paper's"
-    if key.table in PARTITION_TABLES and (key.dataset == "fmnist" or is_scale_free_on_emnist(key)):
+    if key.table in PARTITION_TABLES:
         return ""
     return DIFFERENCES.get(key.dataset, "")
 
 
-# Made from the classes alone: the embedding does not matter. FMNIST has all its rows. EMNIST has a third of them, in
-# equal classes as the paper's, which leaves what does not depend on their number. With a third of CIFAR-10 most draws
-# have clients below the minimum of 100 rows, so that other partitions are accepted.
+# Made from the classes alone, and from all rows of the paper's sets: the embedding does not matter, and the classes of
+# EMNIST and CIFAR-10, of which there are fewer rows here, are known to be equal.
 PARTITION_TABLES = ("datasets", "points-per-cluster", "points-per-cluster-tests")
-
-
-def is_scale_free_on_emnist(key: Key) -> bool:
-    return key.dataset == "emnist" and key.quantity not in ("mean", "sd")
 
 
 def why_it_may_differ(number: Number, estimate: Estimate) -> str:

@@ -20,6 +20,7 @@ from koncord.types import FloatArray
 from koncord_reproduction import statistics
 from koncord_reproduction.findings import (
     GAUSSIANS,
+    MIN_MASS,
     REGIMES,
     Findings,
     Partition,
@@ -33,8 +34,6 @@ from koncord_reproduction.paper import DIFFERENCES, METHODS, N_CLUSTERS, SETS, T
 from koncord_reproduction.paper import numbers as paper_numbers
 
 BLUE, GREY = COLORS[0], "#b8b8b8"
-MIN_MASS = 5
-FEWER_ROWS = ("emnist", "cifar10")
 COLUMNS = ("asm-i", "asm-s", "dpgmm", "xmeans", "gmeans")
 
 
@@ -206,7 +205,7 @@ def points_per_cluster(found: Findings) -> Figure | None:
         edges = np.linspace(0, 1.02 * top, 46)
         for panel, values in zip(line, pooled, strict=True):
             draw_points(panel, values, edges)
-        line[0].set_ylabel(f"{TITLES[each]}{'*' if each in FEWER_ROWS else ''}", fontsize=10, fontweight="bold")
+        line[0].set_ylabel(TITLES[each], fontsize=10, fontweight="bold")
     for panel, regime in zip(panels[0], REGIMES, strict=True):
         panel.set_title(f"Regime {regime.upper()}", fontsize=11)
     figure.supxlabel("points per cluster $N_g / K_g$ of a client", fontsize=10)
@@ -285,8 +284,7 @@ FIGURES: Mapping[str, Picture] = {
     "merge-sweep": Picture(
         title="The merge sweep beside the paper's",
         caption="Components that are left and ARI on the test rows against the merge factor, on the splits of the "
-        "configuration that the silhouette picks: squares are the paper's, dots ours, means over the seeds. On "
-        "Waveform and Abalone it picks another minimum mass than the paper's, so fewer components are there at first."
+        "configuration that the silhouette picks: squares are the paper's, dots ours, means over the seeds."
         + OTHER_DATA,
         draw=merge_sweep_figure,
     ),
@@ -318,8 +316,7 @@ FIGURES: Mapping[str, Picture] = {
     ),
     "points-per-cluster": Picture(
         title="Points per cluster",
-        caption="N_g / K_g of every client and seed with mean (dashed), standard deviation and coefficient of "
-        "variation. * fewer rows than the paper's.",
+        caption="N_g / K_g of every client and seed: mean (dashed), standard deviation and coefficient of variation.",
         draw=points_per_cluster,
     ),
 }

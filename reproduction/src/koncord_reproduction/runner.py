@@ -36,6 +36,7 @@ from koncord.theory import anisotropy
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
 from koncord_reproduction.dealing import dealt_rows
+from koncord_reproduction.paper import CLASS_SIZES, N_CLUSTERS
 from koncord_reproduction.process import SeededDPGMM
 from koncord_reproduction.protocol import (
     POOLED_TUNED,
@@ -100,6 +101,15 @@ def table_for(dataset: str, setting: Setting) -> Table:
     data = load(dataset)
     X = StandardScaler().fit_transform(data.X) if setting.is_standardised else data.X
     return Table(X=X, y=data.y)
+
+
+@cache
+def whole(dataset: str) -> Table:
+    """As `table`; of a set with fewer rows than the paper's, the classes of all of them, without columns."""
+    if dataset not in CLASS_SIZES:
+        return table(dataset)
+    y = np.repeat(np.arange(N_CLUSTERS[dataset]), CLASS_SIZES[dataset])
+    return Table(X=np.empty((len(y), 0)), y=y)
 
 
 @cache
@@ -437,7 +447,8 @@ def classes(run: Run, needed: Sequence[Row]) -> Values:
 
 
 def dealt_out(regime: str, run: Run, needed: Sequence[Row]) -> Values:
-    dealt = deal(run.dataset, regime, run.seed)
+    """Sizes and true counts of the clients. They depend on the classes alone, of which all rows are known."""
+    dealt = deal_for(whole(run.dataset), SETS[run.dataset], regime, run.seed, dealt_by=dealt_rows)
     return {"sizes": dealt.sizes, "counts": dealt.true_counts}
 
 

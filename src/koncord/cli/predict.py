@@ -12,6 +12,7 @@ from koncord.cli.options import (
     add_convert_option,
     add_notation_options,
     add_stream_options,
+    at_least_one,
     conversions_of,
     is_streamed,
 )
@@ -64,6 +65,13 @@ def add_parser(subparsers: Any) -> None:
         "(default: none, as of a new site)",
     )
     add_stream_options(parser, sampled=False)
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=at_least_one,
+        default=-1,
+        help="cores that label and write rows, at most; it changes no result (default: all)",
+    )
     group = parser.add_argument_group("labels")
     group.add_argument(
         "--clusters", metavar="K", type=int, help="label by the nested answer with so many clusters (default: as found)"
@@ -105,6 +113,7 @@ def run(args: argparse.Namespace) -> None:
     )
     from koncord.runs.folder import model_file
 
+    n_jobs = n_cores() if args.jobs == -1 else args.jobs
     with ProgressBar() as bar, reporting(bar):
         model = GlobalModel.load(model_file(args.model))
         check_site(model, args.site)
@@ -113,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
         if args.outliers is not None and model.gaussians is None:
             raise ValueError("--outliers needs the shape of the clusters; this model has centers only.")
         if is_streamed(args, args.file):
-            stream(args, model)
+            stream(args, model, n_jobs)
             return
         report(0.1, f"reading {args.file.name}")
         table = matching_table(args, model.plan)
@@ -121,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
         report(0.6, "labeling")
         found = labeled(model, table, args.site, quantile=args.outliers)
         if args.out is not None:
-            with jobs(n_cores()), atomic_file(args.out) as file:
+            with jobs(n_jobs), atomic_file(args.out) as file:
                 file.write(csv_bytes(found))
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": None if args.out is None else str(args.out)}
@@ -138,7 +147,7 @@ def check_site(model: "GlobalModel", site: str | None) -> None:
         raise ValueError(f"--site names {site!r}, who did not take part; the sites are {', '.join(model.sites)}.")
 
 
-def stream(args: argparse.Namespace, model: "GlobalModel") -> None:
+def stream(args: argparse.Namespace, model: "GlobalModel", n_jobs: int) -> None:
     """Label a table batch by batch: one pass, of which nothing is held."""
     from koncord.data.batches import batched_table
     from koncord.runs.assignments import as_counts_text, counts_record, write_labels
@@ -150,7 +159,7 @@ def stream(args: argparse.Namespace, model: "GlobalModel") -> None:
         what = refused[0] if refused else "A model with categories"
         raise ValueError(f"{what} does not go with '{args.file}', which is read batch by batch.")
     table = batched_table(args.file, columns=list(model.plan.inputs), array=args.array, na=args.na or ())
-    with jobs(n_cores()), atomic_file(args.out) as file:
+    with jobs(n_jobs), atomic_file(args.out) as file:
         counted = write_labels(file, model, table, args.site, quantile=args.outliers).counts
     if args.json:
         places = {"model": str(args.model), "file": str(args.file), "out": str(args.out)}

@@ -17,7 +17,7 @@ import numpy as np
 from koncord._progress import report
 from koncord._validation import LARGEST_VALUE
 from koncord._words import counted, listed
-from koncord.data.columns import Notation, as_floats, kind_of_type
+from koncord.data.columns import Notation, as_floats, kind_of_type, own_floats
 from koncord.data.files import (
     COMMENT,
     VALUE_ROUNDING,
@@ -34,7 +34,7 @@ from koncord.data.files import (
 )
 from koncord.errors import TableArgumentError, TableError
 from koncord.kernels.built import compiled_module
-from koncord.types import BoolArray, FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray, StoredArray
 
 _labeling = compiled_module("_labeling")
 # Values of a batch: 8 MB of floats, which stay near the processor from one step to the next.
@@ -44,6 +44,7 @@ SAMPLE_ROWS = 100_000
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".tsv")
 
 Batches = Iterator[Any]  # of Arrow record batches
+Columns = list[StoredArray]  # some rows of a table, column by column: (n,) each
 Open = Callable[[Sequence[str] | None], Batches]  # the batches of these columns, or of all
 
 
@@ -61,19 +62,24 @@ class BatchedTable:
 
     def batches(self) -> Iterator[FloatArray]:
         """The rows (n, n_columns), batch by batch; NaN where a value is missing."""
+        return map(in_rows, self.column_batches())
+
+    def column_batches(self) -> Iterator[Columns]:
+        """The same column by column, as Arrow holds them where they are floats without gaps."""
         for batch in arrow_batches(self.open, self.columns, self.what):
-            X = np.empty((len(batch), len(self.columns)))
-            for at, name in enumerate(self.columns):
+            columns: Columns = []
+            for name in self.columns:
                 column = batch.column(batch.schema.get_field_index(name))
                 if kind_of_type(column.type) != "numbers":
                     raise TableError(
                         f"Column {name!r} of {self.what} holds numbers in one batch and {column.type} in another; "
                         f"leave it out with --drop {name}, or write it as numbers throughout."
                     )
-                X[:, at] = as_floats(column)
-            for value in self.na:
-                X[value == X] = np.nan
-            yield X
+                columns.append(self._without_na(as_floats(column)) if len(self.na) else own_floats(column))
+            yield columns
+
+    def _without_na(self, column: FloatArray) -> FloatArray:
+        return np.where(np.isin(column, self.na), np.nan, column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -176,6 +182,17 @@ def batched_table(
         na=notation.na_numbers,
         left_out=tuple(f"{each} is left out: {why}" for each, why in seen.left_out.items()),
     )
+
+
+def in_rows(columns: Columns) -> FloatArray:
+    """Rows (n, n_columns) from their columns: in C where it was built."""
+    X = np.empty((len(columns[0]), len(columns)))
+    if _labeling is not None:
+        _labeling.turn(columns, X)
+    else:
+        for at, column in enumerate(columns):
+            X[:, at] = column
+    return X
 
 
 def as_chunked(column: Any) -> Any:
@@ -374,13 +391,20 @@ def sampled_table(
 
 def checked_batches(table: BatchedTable, *, may_miss: bool) -> Iterator[FloatArray]:
     """The rows of a table that was not read before, batch by batch, each checked: one pass, with its progress."""
+    for columns, n_before in counted_columns(table):
+        X = in_rows(columns)
+        check_batch(X, table, n_before, may_miss=may_miss)
+        yield X
+
+
+def counted_columns(table: BatchedTable) -> Iterator[tuple[Columns, int]]:
+    """The rows of a table column by column, batch by batch, and how many came before: one pass, with its progress."""
     n_rows = 0
-    for X in table.batches():
+    for columns in table.column_batches():
         if table.n_rows:
             report(n_rows / table.n_rows, f"reading {table.name}")
-        check_batch(X, table, n_rows, may_miss=may_miss)
-        yield X
-        n_rows += len(X)
+        yield columns, n_rows
+        n_rows += len(columns[0])
 
 
 def means_and_scales(table: SampledTable) -> tuple[FloatArray, FloatArray]:

@@ -17,7 +17,7 @@ import numpy as np
 from koncord._words import joined, listed
 from koncord.data.arrow import values_of
 from koncord.errors import TableArgumentError, TableError
-from koncord.types import FloatArray
+from koncord.types import FloatArray, StoredArray
 
 MISSING_TEXTS = frozenset({"", "na", "n/a", "#n/a", "nan", "null"})
 DECIMALS = (".", ",")
@@ -394,3 +394,13 @@ def as_floats(column: Any) -> FloatArray:
     if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
     return values_of(column)
+
+
+def own_floats(column: Any) -> StoredArray:
+    """A chunk of a column of numbers as floats: not copied, and float32 stays so, where it has floats and no gaps."""
+    import pyarrow as pa
+
+    if column.type in (pa.float32(), pa.float64()) and not column.null_count:
+        stored: StoredArray = np.from_dlpack(column)  # type: ignore[assignment]
+        return stored
+    return as_floats(column)

@@ -8,8 +8,7 @@
    read once in a pass of EM: responsibilities and the sums that they weight are taken while it is in the cache. Blocks
    of a very large component are not kept: each is gathered anew when it is read.
 
-   The loops over rows are compiled up to three times on x86-64, for any processor and for those with AVX2 and with
-   AVX-512: this file includes itself for that. All give the same numbers. */
+   The loops over rows are compiled for each kind of processor (_kernel.h). All give the same numbers. */
 
 #ifndef NAMED
 
@@ -26,14 +25,6 @@
 #define AHEAD 24 /* rows that are asked for before they are gathered: they may lie anywhere in the table */
 #define MOST_ODDS 700.0 /* beyond, exp leaves the range of a double */
 #define FADED_MASS 1e-9 /* as in centered.py */
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed to functions that are always inlined */
-#endif
-#if !defined(__GNUC__)
-#error "The split test in C needs GCC or Clang, for vectors; without them koncord is built without it."
-#endif
-#define INLINE static inline __attribute__((always_inline))
 
 /* LANES numbers at once, wherever they lie in memory; compilers cut them to what the processor has. */
 typedef double lanes __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
@@ -71,34 +62,8 @@ static void follow(const double *first, double scatter, double n, double floor, 
     odds[d + 1] = log(m2 / m1) - 0.5 * (d * log(v2 / v1) + t2 * s2 - t1 * s1);
 }
 
-#define NAMED(name) name##_anywhere
-#include "_splitting.c"
-#undef NAMED
-#if !defined(__clang__) && defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#define NAMED(name) name##_avx2
-#include "_splitting.c"
-#undef NAMED
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq")
-#define NAMED(name) name##_avx512
-#include "_splitting.c"
-#undef NAMED
-#pragma GCC pop_options
-#define FASTEST(name) (level == 2 ? name##_avx512 : level == 1 ? name##_avx2 : name##_anywhere)
-static int level_of_processor(void)
-{
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-        return 2;
-    return __builtin_cpu_supports("avx2") ? 1 : 0;
-}
-#else
-#define FASTEST(name) name##_anywhere
-static int level_of_processor(void) { return 0; }
-#endif
-static int level = 0, highest = 0; /* set when the module is imported */
+#define KERNEL "_splitting.c"
+#include "_kernel.h"
 
 /* Rows of one component, in place: first those of which the first child has the larger share, each side in its order.
    How many these are. */
@@ -118,21 +83,6 @@ static Py_ssize_t part(int64_t *rows, const double *share, Py_ssize_t n, int64_t
 }
 
 /* --- Python --- */
-
-static int check(const Py_buffer *view, Py_ssize_t n, const char *what)
-{
-    if (view->len != n * 8) {
-        PyErr_Format(PyExc_ValueError, "'%s' must have %zd numbers of 8 bytes; got %zd bytes.", what, n, view->len);
-        return 0;
-    }
-    return 1;
-}
-
-static void release(Py_buffer *views, Py_ssize_t n)
-{
-    for (Py_ssize_t i = 0; i < n; i++)
-        PyBuffer_Release(&views[i]);
-}
 
 /* The components of a batch, as X, rows (a sequence of arrays), means, z and squares describe them. */
 typedef struct {
@@ -323,16 +273,6 @@ static PyObject *divide(PyObject *self, PyObject *args)
     if (!is_good)
         return NULL;
     Py_RETURN_NONE;
-}
-
-PyDoc_STRVAR(limit_doc, "limit(level): use loops of that level at most (0 any processor, 1 AVX2, 2 AVX-512); the level in use.");
-static PyObject *limit(PyObject *self, PyObject *args)
-{
-    int most;
-    if (!PyArg_ParseTuple(args, "i", &most))
-        return NULL;
-    level = most < 0 ? 0 : most < highest ? most : highest;
-    return PyLong_FromLong(level);
 }
 
 static PyMethodDef methods[] = {{"gather", gather, METH_VARARGS, gather_doc},

@@ -46,6 +46,15 @@ class TwoNearest(NamedTuple):
     runner_up_squared: FloatArray  # (n,)
 
 
+class Factors(NamedTuple):
+    """The same for loops in C: rows are projected on the axes once, for all clusters."""
+
+    axes: FloatArray  # (q, d)
+    roots: FloatArray  # (k, q, q) inverse Cholesky factors of the covariances
+    shifts: FloatArray  # (k, q) the centers in the coordinates of their cluster
+    log_peaks: FloatArray  # (k,) log of weight times density at the center
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gaussians:
     """A mixture of Gaussians along common axes."""
@@ -155,15 +164,24 @@ class Gaussians:
             found[rows] = self._judged_with_gaps(X[rows]).squared[np.arange(len(rows)), labels[rows]]
         return found
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether rows are judged in C."""
+        return _labeling is not None and len(self.axes) <= COMPILED_AXES
+
+    def factors(self) -> Factors:
+        """What rows are judged by in C."""
+        roots = np.tril(np.linalg.inv(np.linalg.cholesky(self.covariances)))
+        shifts = np.einsum("kqr,kr->kq", roots, self.centers @ self.axes.T)
+        peaks = np.log(self.weights) + self.whitening().log_peaks
+        return Factors(*map(np.ascontiguousarray, (self.axes, roots, shifts, peaks)))
+
     def two_nearest(self, X: FloatArray) -> TwoNearest:
         """The two most likely clusters of every row of X (n, d); in C where it was built, else in NumPy."""
         n = len(X)
         found = TwoNearest(np.empty(n, dtype=np.int64), np.empty(n), np.empty(n, dtype=np.int64), np.empty(n))
-        if _labeling is not None and len(self.axes) <= COMPILED_AXES:
-            inverses = np.tril(np.linalg.inv(np.linalg.cholesky(self.covariances)))
-            shifts = np.einsum("kqr,kr->kq", inverses, self.centers @ self.axes.T)
-            peaks = np.log(self.weights) + self.whitening().log_peaks
-            _labeling.judge(*map(np.ascontiguousarray, (X, self.axes, inverses, shifts, peaks)), *found)
+        if self.is_compiled:
+            _labeling.judge(np.ascontiguousarray(X), *self.factors(), *found)
             rows = np.flatnonzero(np.isnan(found.squared) | np.isinf(found.squared))  # NaN is nearer to none
             if len(rows):
                 for whole, own in zip(found, self._two_in_numpy(X[rows]), strict=True):

@@ -39,6 +39,7 @@ from koncord.errors import ModelFileError
 from koncord.kernels.assign import nearest
 from koncord.kernels.built import compiled_module
 from koncord.kernels.gaussians import Gaussians
+from koncord.kernels.labeling import ColumnLabeler, FarValues, far_values
 from koncord.kernels.tree import ClusterTree
 from koncord.model.facts import SessionFacts
 from koncord.model.oldfiles import updated
@@ -55,16 +56,6 @@ SHAPES = ("axes", "covariances", "mixing")
 # Arrays of the plan, where it has them.
 PLANNED = ("logged", "least", "low", "high", "fill", "covariances")
 TREE = "tree."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FarValues:
-    """Values far off in the clusters of their rows, by row and column."""
-
-    rows: IntArray  # (n_far,) rising
-    columns: IntArray  # (n_far,) among the columns of numbers
-    beyond: FloatArray  # (n_far,) in standard deviations of the cluster
-    labels: IntArray  # (n_far,) clusters of the rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,12 +163,8 @@ class GlobalModel:
 
     def batches(self, table: BatchedTable, site: str | None = None) -> Iterator[FloatArray]:
         """Rows of a table that is read batch by batch, on the scale of the centers: one pass."""
-        for X in self.raw_batches(table):
+        for X in checked_batches(table, may_miss=self.plan.missing is not None):
             yield self.scaled_batch(X, table.columns, site)
-
-    def raw_batches(self, table: BatchedTable) -> Iterator[FloatArray]:
-        """The same rows as they came, checked."""
-        return checked_batches(table, may_miss=self.plan.missing is not None)
 
     def scaled_batch(self, X: FloatArray, columns: Sequence[str], site: str | None = None) -> FloatArray:
         """Rows of some columns of numbers, as they came, on the scale of the centers."""
@@ -329,9 +316,37 @@ class GlobalModel:
         centers, spreads = map(np.ascontiguousarray, self._spreads(self.gaussians))
         Z = self._without_offset(self.plan.scaled_unfenced(X, columns), site)
         found = _labeling.far(np.ascontiguousarray(Z), centers, spreads, np.ascontiguousarray(labels), FAR_OFF)
-        rows, places = (np.frombuffer(each, dtype=np.int64) for each in found[:2])
-        beyond = np.nan_to_num(np.frombuffer(found[2]))
-        return FarValues(rows=rows, columns=places, beyond=beyond, labels=labels[rows])
+        return far_values(found, labels)
+
+    def column_labeler(self, columns: Sequence[str], site: str | None = None) -> ColumnLabeler | None:
+        """What labels rows of these columns, column by column, as `scaled_batch`, `two_nearest` and `far_values` do.
+
+        None where it takes more than that: centers without a shape, logarithms, categories, or koncord without its C.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Names of the columns.
+        site : str or None, default None
+            The site that the rows are of.
+        """
+        plan, d = self.plan, len(self.plan.columns)
+        is_plain = tuple(columns) == plan.columns and not plan.categories and not plan.is_logged.any()
+        if self.gaussians is None or not self.gaussians.is_compiled or not is_plain:
+            return None
+        fence = (
+            (np.full(d, -np.inf), np.full(d, np.inf))
+            if plan.low is None or plan.high is None
+            else (plan.low, plan.high)
+        )
+        centers, spreads = map(np.ascontiguousarray, self._spreads(self.gaussians))
+        return ColumnLabeler(
+            scaling=np.stack([*fence, plan.means, plan.scales, self.offsets.get(site or "", np.zeros(d))]),
+            factors=self.gaussians.factors(),
+            centers=centers,
+            spreads=spreads,
+            reach=FAR_OFF,
+        )
 
     def _spreads(self, gaussians: Gaussians) -> tuple[FloatArray, FloatArray]:
         """Centers and standard deviations (n_clusters, n_numbers) of the clusters in the columns of numbers."""

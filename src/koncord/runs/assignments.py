@@ -12,10 +12,12 @@ import numpy as np
 
 from koncord._jobs import in_order
 from koncord._words import text_table
-from koncord.data.batches import BatchedTable
+from koncord.data.batches import BatchedTable, Columns, check_batch, counted_columns, in_rows
 from koncord.data.files import Table
 from koncord.kernels.built import compiled_module
-from koncord.model.globalmodel import FarValues, GlobalModel
+from koncord.kernels.gaussians import TwoNearest
+from koncord.kernels.labeling import FarValues
+from koncord.model.globalmodel import GlobalModel
 from koncord.model.outliers import FEW_FAR_OFF, MOST_FAR_OFF
 from koncord.runs.record import Crowd, OutlierCounts, RunRecord
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -76,14 +78,25 @@ def assign(model: GlobalModel, X: FloatArray, *, quantile: float | None = None) 
 
 def assign_scaled(model: GlobalModel, Z: FloatArray, *, quantile: float | None = None) -> Assignments:
     """Assign every row of Z (n, n_features), as the model's plan makes it."""
-    has_others = model.n_clusters > 1
     if model.gaussians is None:
-        labels, distances, runner_ups, runner_up_distances = by_centers(model, Z)
+        found = assignments(model, *by_centers(model, Z))
     else:
-        labels, squared, runner_ups, runner_up_squared = model.gaussians.two_nearest(Z)
-        distances, runner_up_distances = np.sqrt(squared), np.sqrt(runner_up_squared)
+        found = by_shapes(model, model.gaussians.two_nearest(Z))
+    return found if quantile is None else replace(found, labels=model.without_outliers(Z, found.labels, quantile))
+
+
+def by_shapes(model: GlobalModel, found: TwoNearest) -> Assignments:
+    """The two most likely clusters of every row, each with its distance."""
+    labels, squared, runner_ups, runner_up_squared = found
+    return assignments(model, labels, np.sqrt(squared), runner_ups, np.sqrt(runner_up_squared))
+
+
+def assignments(
+    model: GlobalModel, labels: IntArray, distances: FloatArray, runner_ups: IntArray, runner_up_distances: FloatArray
+) -> Assignments:
+    has_others = model.n_clusters > 1
     return Assignments(
-        labels=labels if quantile is None else model.without_outliers(Z, labels, quantile),
+        labels=labels,
         distances=distances,
         runner_ups=runner_ups if has_others else None,
         runner_up_distances=runner_up_distances if has_others else None,
@@ -323,9 +336,9 @@ def as_counts_text(counted: LabelCounts) -> str:
 
 
 class Block(NamedTuple):
-    """Some rows of a table as they came, and how many came before."""
+    """Some rows of a table, column by column as they came, and how many came before."""
 
-    X: FloatArray
+    columns: Columns
     before: int
 
 
@@ -374,10 +387,10 @@ def write_labels(
     k, has_outliers = model.n_clusters, model.gaussians is not None
     n_bytes = file.write(csv_header(has_outliers=has_outliers).encode())
     total, held = LabelCounts(rows=np.zeros(k + 1, dtype=np.int64), distances=np.zeros(k + 1)), np.zeros(k, np.int64)
-    work = partial(labeled_block, model, table.columns, site, quantile)
+    work = partial(labeled_block, BlockLabeler(model, table, site), quantile)
     far: list[FarValues] = []
     ends = [np.empty((0, 2), dtype=np.int64)]  # rows, and where their lines end
-    for block in in_order(work, blocks_of(model.raw_batches(table))):
+    for block in in_order(work, blocks_of(table)):
         total += block.counts
         held += block.held
         if block.far is not None:
@@ -393,17 +406,35 @@ def write_labels(
     return Labeled(total, outliers)
 
 
-def labeled_block(
-    model: GlobalModel, columns: tuple[str, ...], site: str | None, quantile: float | None, block: Block
-) -> LabeledBlock:
+class BlockLabeler:
+    """What labels the blocks of one table, and finds their values far off."""
+
+    def __init__(self, model: GlobalModel, table: BatchedTable, site: str | None) -> None:
+        self.model, self.table, self.site = model, table, site
+        self.by_columns = model.column_labeler(table.columns, site)
+
+    def __call__(self, block: Block) -> tuple[Assignments, FarValues | None]:
+        """Assign the rows of a block, in one step in C where that can be; values far off count rows from its first."""
+        found = None if self.by_columns is None else self.by_columns(block.columns)
+        if found is not None:
+            return by_shapes(self.model, found.nearest), found.far
+        X = in_rows(block.columns)
+        check_batch(X, self.table, block.before, may_miss=self.model.plan.missing is not None)
+        assigned = assign_scaled(self.model, self.scaled(X))
+        return assigned, self.model.far_values(X, self.table.columns, assigned.labels, self.site)
+
+    def scaled(self, X: FloatArray) -> FloatArray:
+        return self.model.scaled_batch(X, self.table.columns, self.site)
+
+
+def labeled_block(label: BlockLabeler, quantile: float | None, block: Block) -> LabeledBlock:
     """Labels of a block of rows, and what they count."""
-    k = model.n_clusters
-    found = assign_scaled(model, model.scaled_batch(block.X, columns, site))
-    far = model.far_values(block.X, columns, found.labels, site)
+    k = label.model.n_clusters
+    found, far = label(block)
     held = np.bincount(found.labels, minlength=k)
     if quantile is not None:
-        Z = model.scaled_batch(block.X, columns, site)
-        found = replace(found, labels=model.without_outliers(Z, found.labels, quantile))
+        Z = label.scaled(in_rows(block.columns))
+        found = replace(found, labels=label.model.without_outliers(Z, found.labels, quantile))
     if far is None:
         lines, at = written(found, slice(None), block.before + 1), np.empty(0, dtype=np.int64)
     else:
@@ -415,13 +446,13 @@ def labeled_block(
 
 def labeled_batches(model: GlobalModel, table: BatchedTable, site: str | None = None) -> tuple[IntArray, FarOff | None]:
     """The labels (n,) of a table that is read batch by batch, and its rows with a value far off: one pass."""
-    labels, far, before = [np.empty(0, dtype=np.int64)], [], 0
-    for X in model.raw_batches(table):
-        labels.append(model.assign(model.scaled_batch(X, table.columns, site)))
-        own = model.far_values(X, table.columns, labels[-1], site)
+    label = BlockLabeler(model, table, site)
+    labels, far = [np.empty(0, dtype=np.int64)], []
+    for block in blocks_of(table):
+        found, own = label(block)
+        labels.append(found.labels)
         if own is not None:
-            far.append(replace(own, rows=own.rows + before))
-        before += len(X)
+            far.append(replace(own, rows=own.rows + block.before))
     whole = np.concatenate(labels)
     if model.gaussians is None:
         return whole, None
@@ -462,10 +493,8 @@ def move(file: IO[bytes], start: int, stop: int, by: int) -> None:
         stop -= n
 
 
-def blocks_of(batches: Iterable[FloatArray]) -> Iterator[Block]:
-    """Blocks of at most `LINES_AT_ONCE` rows."""
-    before = 0
-    for X in batches:
-        for start in range(0, len(X), LINES_AT_ONCE):
-            yield Block(X[start : start + LINES_AT_ONCE], before + start)
-        before += len(X)
+def blocks_of(table: BatchedTable) -> Iterator[Block]:
+    """Blocks of at most `LINES_AT_ONCE` rows: one pass, with its progress."""
+    for columns, before in counted_columns(table):
+        for start in range(0, len(columns[0]), LINES_AT_ONCE):
+            yield Block([each[start : start + LINES_AT_ONCE] for each in columns], before + start)

@@ -223,8 +223,7 @@ def choose(
             look = with_nested(look, labels)
             stands_apart = stands_apart and pieces_stand_apart
             chosen = look.candidates[-1]
-    if null_of is None and len(micro.axes) and (chosen.certainty >= CERTAIN or chosen is ONE_CLUSTER):
-        labels = with_hidden(look, chosen, max_clusters)
+        labels = with_hidden(look, chosen, max_clusters) if chosen.certainty >= CERTAIN else look.labels_of(chosen)
         if labels.max() + 1 > chosen.n_clusters:
             look = with_nested(look, labels)
             chosen = look.candidates[-1]
@@ -274,7 +273,8 @@ def best_look(
             each for each in weighed.candidates if each.certainty >= CERTAIN and each.least_apart >= CLEAR
         )
         if clear is not None and not clear.n_clusters <= chosen.n_clusters < PIECES * clear.n_clusters:
-            look, chosen = weighed, clear
+            found = best_of(weighed, weighed.candidates, is_structured, slack)
+            look, chosen = weighed, found if found.certainty >= CERTAIN else clear
     return look, chosen, times
 
 
@@ -308,16 +308,16 @@ def in_largest(look: Look, candidate: Candidate) -> IntArray:
 
 
 def with_hidden(look: Look, chosen: Candidate, max_clusters: int) -> IntArray:
-    """The clusters of the chosen clustering, and those that are hidden in them, up to so many in all."""
+    """The clusters of the chosen clustering, and those that are hidden in one that holds most of the rows."""
     labels = look.labels_of(chosen).copy()
-    waiting = list(range(chosen.n_clusters))
-    while waiting and labels.max() + 1 < max_clusters:
-        at = waiting.pop()
-        own = np.flatnonzero(labels == at)
-        is_hidden = hidden_in(taken(look.micro, own), CLEAR)
-        if is_hidden is not None:
-            labels[own[is_hidden]] = new = int(labels.max()) + 1
-            waiting += [at, new]
+    largest = int(np.bincount(labels, look.micro.counts).argmax())
+    least = MOST_ROWS * look.micro.counts.sum()
+    for new in range(chosen.n_clusters, max_clusters):
+        own = np.flatnonzero(labels == largest)
+        is_hidden = hidden_in(taken(look.micro, own), CLEAR) if look.micro.counts[own].sum() >= least else None
+        if is_hidden is None:
+            break
+        labels[own[is_hidden]] = new
     return labels
 
 
