@@ -101,7 +101,7 @@ def test_one_of_five_sites_is_killed_in_each_step_and_the_run_ends(federation):
         lines = [line for line in read_ledger(state / f"{site}.ledger.jsonl") if line.run == found["run"]]
         sent = [line.message for line in lines]
         assert not {"setup.Moments", "setup.Measured", "commoncells.CellSums"} & set(sent)
-        assert 3 <= sent.count("securesums.Masked") <= 7  # of four sums or more, but the one it was killed in
+        assert 2 <= sent.count("securesums.Masked") <= 7  # of four sums or more; some were opened before it was back
         assert 0 < lines[-1].epsilon <= 20
     for name in ("plain", "run"):
         record = RunRecord.load(federation.folder / name / "run.json")
