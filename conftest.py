@@ -1,8 +1,10 @@
 """Data and fixtures that all tests share. A set that is not on this machine skips the test and says where it looked."""
 
+import hashlib
 import json
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,17 @@ from hypothesis import Phase, settings
 from koncord.cli import main
 
 os.environ["KONCORD_OFFLINE"] = "1"  # no test fetches a data set from the internet
+os.environ["KONCORD_TABLES"] = str(Path(tempfile.gettempdir()) / f"koncord-tables-{os.getpid()}")  # of wider fixtures
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def own_record_of_tables(tmp_path_factory, request, monkeypatch):
+    """No test writes into the record of tables of whoever runs it, and none knows what another one answered."""
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    monkeypatch.setenv("KONCORD_TABLES", str(tmp_path_factory.getbasetemp() / "tables" / name))
 
 
 @pytest.fixture(scope="session")

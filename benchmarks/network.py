@@ -156,6 +156,7 @@ class Bench:
 
     def join_all(self, stack: ExitStack, method: str) -> list[Program]:
         """All sites, some at a time."""
+        os.environ["KONCORD_TABLES"] = str(Path(f"tables-{method}").resolve())  # nothing was answered to another method
         joined: list[Program] = []
         for at in range(0, len(self.sites), AT_A_TIME):
             some = [self.begin(stack, *self.words(site, method)) for site in self.sites[at : at + AT_A_TIME]]

@@ -66,6 +66,9 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         bin_ = Path(sys.executable).parent
         variables = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}", "OPENBLAS_NUM_THREADS": "1"}
+        variables["KONCORD_TABLES"] = str(
+            folder.resolve() / ".tables"
+        )  # a page is run by somebody who has answered nothing yet
         self.process = subprocess.Popen(
             ["timeout", "--kill-after=5", str(WITHIN), "bash", "--noprofile", "--norc"],
             cwd=folder,

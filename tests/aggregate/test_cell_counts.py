@@ -49,6 +49,15 @@ def test_no_axis_is_left_out_that_has_much_of_the_variance_or_where_many_stand_o
     assert spectrum_of(noisy(variances, 0.02, 0)[0], 0.02).n_kept is None
 
 
+@pytest.mark.parametrize(("n_columns", "n_kept"), [(8, None), (11, None), (12, 3), (21, 3)])
+def test_axes_are_left_out_only_where_they_are_several_times_those_that_are_kept(n_columns, n_kept):
+    """Of eight separated clusters in eight columns a fourth axis hardly stood out, and what it keeps apart was lost."""
+    variances = [100.0, 73.0, 30.0, *[1.0] * (n_columns - 3)]
+    found = spectrum_of(noisy(variances, 1.0, 0)[0], 1.0)
+    assert found.n_standing == 3
+    assert found.n_kept == n_kept
+
+
 def test_the_variances_of_clipped_rows_become_those_of_the_rows():
     rng = np.random.default_rng(4)
     variances = np.array([75.0, 53.0, 34.0, 19.0, 10.0, 6.0, 3.0, 1.0])

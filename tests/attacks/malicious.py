@@ -7,9 +7,12 @@ protocol, packed as over the network.
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from scipy.spatial import cKDTree
 
 from koncord.aggregate import consensus, fedkmeans
+from koncord.data.batches import batched_table
 from koncord.data.waveform import waveform
 from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest
@@ -21,6 +24,8 @@ from koncord.protocol.floor import DEFAULT_MIN_REPORT as FLOOR
 from koncord.protocol.ledger import read_ledger
 from koncord.protocol.wire import pack, unpack
 from koncord.session.policy import SitePolicy
+from koncord.session.streamedfile import StreamedSource
+from koncord.session.transport import Carried, PackedLink
 
 N_ROWS = 1000
 EXACT = 1e-6  # a row that is told with a smaller error is told
@@ -45,7 +50,8 @@ def joined(folder, X, levels=None, **options):
     """The state folder of a site that joins with this table, for the first time or again."""
     invitation = Invitation(site="north", address="localhost:1", authority="ca", key=KEY)
     policy = SitePolicy(**{"min_report": FLOOR, **options})
-    return SiteFolder.create(folder, invitation, X, columns_of(X), policy, levels=levels)
+    columns = X.table.columns if isinstance(X, StreamedSource) else columns_of(X)
+    return SiteFolder.create(folder, invitation, X, columns, policy, levels=levels)
 
 
 class Malicious:
@@ -133,3 +139,38 @@ def n_rows_reported(found, X):
     gaps, nearest = cKDTree(X).query(np.array(found))
     is_row = gaps < EXACT
     return len(set(nearest[is_row].tolist())), int((~is_row).sum())
+
+
+class Folders(PackedLink):
+    """Sites that answer an honest run from their state folders."""
+
+    def __init__(self, places, run="run-1", aggregator="consensus", **parameters):
+        super().__init__(tuple(places))
+        self.places, self.run = places, run
+        told = {"aggregator": aggregator, "parameters": parameters, "estimator": {"name": "xmeans"}}
+        self.method = json.dumps(told)
+
+    def carry(self, exchange, down):
+        answers = {
+            site: answer(self.places[site].folder, self.run, exchange, self.method, messages)
+            for site, messages in down.items()
+        }
+        return Carried(replies={site: reply.replies for site, reply in answers.items()}, missing={})
+
+
+def streamed_folder(folder, X, n_sample=150, **options):
+    """The state folder of a site that reads its table batch by batch."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "table.parquet"
+    pq.write_table(pa.table({name: X[:, at] for at, name in enumerate(columns_of(X))}), path, row_group_size=100)
+    source = StreamedSource.read(path, (), batched_table(path), n_sample)
+    assert not source.table.is_whole
+    return joined(folder / "north", source, **options)
+
+
+def n_told_between(seen, X):
+    """Rows of X that two groups of two answers, or two totals, differ by; `seen` are counts and sums."""
+    counts = np.concatenate([each[0] for each in seen])
+    sums = np.concatenate([each[1] for each in seen])
+    one, other = np.nonzero(counts[:, None] - counts == 1)
+    return n_rows_reported(list(sums[one] - sums[other]), X)

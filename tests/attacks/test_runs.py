@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from malicious import FLOOR, N_ROWS, Malicious, joined, n_rows_reported, state_folder, table
+from malicious import FLOOR, N_ROWS, Malicious, joined, n_told_between, state_folder, table
 
 from koncord.aggregate import consensus
 from koncord.errors import NotAllowed
@@ -20,14 +20,6 @@ def joined_again(place, X, **options):
 
 def micro_clusters(coordinator):
     return unpack(coordinator.ask(consensus.Report(min_report=1))[0], (consensus.MicroClusters,))[0]
-
-
-def n_told_between(seen, X):
-    """Rows of X that two groups of two answers, or two totals, differ by."""
-    counts = np.concatenate([each[0] for each in seen])
-    sums = np.concatenate([each[1] for each in seen])
-    one, other = np.nonzero(counts[:, None] - counts == 1)
-    return n_rows_reported(list(sums[one] - sums[other]), X)
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["a row more", "a row fewer"])

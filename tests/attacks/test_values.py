@@ -29,10 +29,11 @@ def nearness(micro, X):
 # --- membership ---
 
 
-def test_membership_from_micro_clusters_is_hardly_better_than_a_guess(tmp_path, capsys):
+def test_membership_from_micro_clusters_is_hardly_better_than_a_guess(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     aucs = []
     for draw in range(3):
+        monkeypatch.setenv("KONCORD_TABLES", str(tmp_path / f"tables-{draw}"))  # of an owner of its own
         rows = waveform()[0][rng.permutation(5000)[:3000]]
         members, others, reference = np.split(rows, 3)
         _, micro = reported(tmp_path / f"own-{draw}", members)

@@ -36,7 +36,8 @@ class Command:
 
     def __init__(self, folder, *words, prefix=(), name="koncord", lasting=False, variables=None):
         self.output = Path(folder) / f"{name}-{time.monotonic_ns()}.txt"
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **(variables or {})}
+        own = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "KONCORD_TABLES": str(Path(folder) / "tables")}
+        environment = {**os.environ, **own, **(variables or {})}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [*prefix, KONCORD, *map(str, words)],

@@ -23,6 +23,7 @@ from koncord.session.inprocess import in_process
 from koncord.session.policy import SitePolicy
 from koncord.session.streamedfile import SORTINGS, SortingsFile, StreamedSource
 from koncord.session.transport import Carried, PackedLink
+from koncord.session.versions import joint_folder
 
 NAMES = ("north", "south")
 COLUMNS = ("a", "b", "c", "flag")
@@ -117,11 +118,11 @@ def test_what_was_answered_is_kept_for_the_next_run_and_the_next_join(tmp_path):
     for site in NAMES:
         make(tmp_path, site)
     first = federated(OnDisk(tmp_path))
-    kept = [(tmp_path / f"state-{site}" / SORTINGS).read_bytes() for site in NAMES]
+    kept = [(joint_folder(tmp_path / f"state-{site}") / SORTINGS).read_bytes() for site in NAMES]
     for site in NAMES:
         make(tmp_path, site)  # as koncord join does when it is started again
     assert_same(federated(OnDisk(tmp_path, "run-2")), first)
-    assert [(tmp_path / f"state-{site}" / SORTINGS).read_bytes() for site in NAMES] == kept
+    assert [(joint_folder(tmp_path / f"state-{site}") / SORTINGS).read_bytes() for site in NAMES] == kept
     federated(OnDisk(tmp_path, "run-3"), seed=9)
     other = federated(OnDisk(tmp_path, "run-4"), preparation=Preparation(fence=False))
     assert other.n_clusters == 3
@@ -129,7 +130,7 @@ def test_what_was_answered_is_kept_for_the_next_run_and_the_next_join(tmp_path):
 
 def sizes_of_cells(folder, X):
     source = StreamedSource.load(folder)
-    store = SortingsFile(folder)
+    store = SortingsFile(joint_folder(folder))
     rows = streamed_rows(source.table, setup.shaping_of(store.first_asked(b""), COLUMNS), store)
     cells = store.update(rows, lambda before: before)
     return cells, np.bincount(cells_after(cells.sortings, X), minlength=len(cells.counts))

@@ -16,13 +16,14 @@ SITES = ("a", "b", "c", "d", "e")
 STOPPED = "go on with: koncord run"  # on a machine with far too much to do, Flower may end its run
 BUDGET = ("--epsilon", "20", "--delta", "1e-5", "--bound", "10", "--center", "2")
 METHOD = ("--aggregator", "consensus", "--min-sites", "4", "--seed", "5")
-# The step in which each site is killed, and in which sum: before it answers, with all it has started.
+# The step in which each site is killed, and in which sum: before it answers, with all it has started. Where cells are
+# counted there are four sums.
 KILLED = {
     "a": ("AskKeys", 2),
     "b": ("AskShares", 3),
-    "c": ("AskMasked", 4),
-    "d": ("AskAgreement", 5),
-    "e": ("AskUnmask", 6),
+    "c": ("AskMasked", 3),
+    "d": ("AskAgreement", 4),
+    "e": ("AskUnmask", 4),
 }
 KILLS = """\
 import os, signal
@@ -100,7 +101,7 @@ def test_one_of_five_sites_is_killed_in_each_step_and_the_run_ends(federation):
         lines = [line for line in read_ledger(state / f"{site}.ledger.jsonl") if line.run == found["run"]]
         sent = [line.message for line in lines]
         assert not {"setup.Moments", "setup.Measured", "commoncells.CellSums"} & set(sent)
-        assert 5 <= sent.count("securesums.Masked") <= 7
+        assert 2 <= sent.count("securesums.Masked") <= 7  # of four sums or more; some were opened before it was back
         assert 0 < lines[-1].epsilon <= 20
     for name in ("plain", "run"):
         record = RunRecord.load(federation.folder / name / "run.json")

@@ -113,8 +113,8 @@ class Watched(JointPartition):
         super().__init__(*given)
         self.seen = []
 
-    def apart(self, labels, least=1):
-        allowed, cells = super().apart(labels, least)
+    def apart(self, labels, least=1, *, of=None):
+        allowed, cells = super().apart(labels, least, of=of)
         self.seen.append(allowed)
         return allowed, cells
 
@@ -180,10 +180,10 @@ def test_all_that_consensus_and_the_end_of_a_run_tell_are_sums_over_the_cells_of
 )
 def test_means_of_local_clusters_are_means_over_the_cells_of_one_partition(aggregator, messages, kind):
     site, partition = watched_site(np.random.default_rng(3).normal(size=(150, 3)), aggregator, 10)
-    told = [asked(site, at, message, kind) for at, message in enumerate(messages, 1)]
+    told = [(asked(site, at, message, kind), partition.seen[-1]) for at, message in enumerate(messages, 1)]
     cells = partition.open()
     assert np.bincount(cells.of_row).min() >= 10
-    for up, labels in zip(told, partition.seen, strict=True):
+    for up, labels in told:
         assert all(len(np.unique(labels[cells.of_row == cell])) == 1 for cell in range(len(cells)))
         present, numbers = np.unique(labels, return_inverse=True)
         means = sums_by_label(partition.rows.X, numbers, len(present)) / np.bincount(numbers)[:, None]
@@ -302,3 +302,19 @@ def test_moments_are_told_in_three_digits_of_the_deviation():
     np.testing.assert_allclose(deviations, np.sqrt(exact.scatters / 500), rtol=0.006)
     assert (np.abs(100 * told.means[:2] - np.rint(100 * told.means[:2])) < 1e-5).all()
     assert told.scatters[2] == 0
+
+
+def test_a_cell_that_is_not_divided_goes_where_its_mean_goes():
+    """As a cut passes through a cell of 30 rows, its answer changes once, at its mean, whatever the rows are."""
+    X = np.random.default_rng(0).normal(size=(30, 1)) ** 3
+    partition = JointPartition(rows_of(X, 20), 20)
+    moved = partition.rows.X[:, 0]
+    cuts = np.sort(np.concatenate([moved - 1e-9, moved + 1e-9, [moved.mean() - 1e-9, moved.mean() + 1e-9]]))
+    sides = []
+    for cut in cuts:
+        labels, cells = partition.apart(
+            (moved > cut).astype(np.int64), of=lambda cells, cut=cut: (np.array([moved.mean()]) > cut).astype(np.int64)
+        )
+        assert len(cells) == len(np.unique(labels)) == 1
+        sides.append(labels[0])
+    assert np.flatnonzero(np.diff(sides)).tolist() == [int(np.searchsorted(cuts, moved.mean())) - 1]

@@ -18,7 +18,8 @@ from koncord._parameters import Parameterized
 from koncord._validation import owner_name
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
-from koncord.kernels.cutting import CutTree, group_labels, groups_of
+from koncord.kernels.assign import nearest
+from koncord.kernels.cutting import CutTree, group_labels, groups_and_tree
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.privacy.budget import Plan
@@ -49,21 +50,28 @@ class Local:
     stream: tuple[int, ...]  # names the random stream of this client in this round
     min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
     # Sorts rows by what the client has answered before; None sorts them as they are labeled, and keeps nothing.
-    apart: Callable[[IntArray, int], Grouped] | None = None
+    apart: Callable[[IntArray, int, "LabelOf | None"], Grouped] | None = None
     rows: Rows | None = None  # the table that `apart` answers for
 
-    def grouped(self, labels: IntArray, least: int = 1) -> Grouped:
+    def grouped(self, labels: IntArray, least: int = 1, *, of: "LabelOf | None" = None) -> Grouped:
         """The rows by `labels` (n_samples,), in groups that sums may be sent of after all that was sent before.
 
         A step that sends nothing but sums over these groups is covered by the client's joint partition
         (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
+        `of` gives the labels of other rows on the same scale: a cell that stays whole goes where its mean goes. Without
+        it, it goes with the most of its rows, and repeated questions find where the middle one lies.
         """
-        return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least)
+        return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least, of)
+
+    def grouped_by(self, centers: FloatArray, least: int = 1) -> Grouped:
+        """The same by the nearest of some centers (k, n_features)."""
+        return self.grouped(nearest(self.X, centers), least, of=lambda means: nearest(means, centers))
 
     def micro_clusters(self, least: int) -> Grouped:
         """The rows cut into micro-clusters of at least `least` rows, in whole groups of the joint partition."""
         is_safe = None if self.rows is None else self.rows.safe_cuts
-        return self.grouped(group_labels(groups_of(self.X, least, is_safe=is_safe), len(self.X)), least)
+        groups, tree = groups_and_tree(self.X, least, is_safe=is_safe)
+        return self.grouped(group_labels(groups, len(self.X)), least, of=tree.assign)
 
     @property
     def estimate(self) -> LocalEstimate:
@@ -76,6 +84,8 @@ class Local:
         return np.random.default_rng(self.stream)
 
 
+# Labels of rows (n, n_features) that are scaled as agreed.
+LabelOf = Callable[[FloatArray], IntArray]
 # What sorts rows (n, n_features), scaled as agreed, by `assign`: a record, so that a client can keep what it answered.
 Sorter = CutTree | Attribute
 

@@ -16,8 +16,8 @@ from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Priva
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.aggregate.private import PrivateClient
 from koncord.errors import KoncordError
-from koncord.kernels.assign import means_by_label, nearest
-from koncord.kernels.lloyd import Partition, check_n_clusters, cost, kmeans, kpp, lloyd, stacked_rows
+from koncord.kernels.assign import means_by_label
+from koncord.kernels.lloyd import check_n_clusters, cost, kmeans, kpp, stacked_rows
 from koncord.privacy.budget import CELLS, HOLDINGS, MOMENTS, ROUND, Plan
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
@@ -67,24 +67,32 @@ def begin(local: Local, state: None, down: Begin) -> tuple[None, LocalMeans]:
     if k == 0:
         return None, LocalMeans(centers=np.empty((0, local.X.shape[1])), counts=np.empty(0, dtype=np.int64))
     seeds = local.X[kpp(local.X, k, local.rng)]
-    return None, large_enough(local, lloyd(local.X, seeds, max_iter=down.local_iters), least)
+    return None, moved_by_groups(local, seeds, down.local_iters, least)
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, LocalMeans]:
     """Cluster from the server's centers."""
     start = down.centers
     if down.drop_empty:
-        start = start[np.unique(nearest(local.X, start))]
+        start = start[np.unique(local.grouped_by(start).labels)]
     floor = local.min_report if local.min_report > 1 else 0  # without a floor, an empty center may be sent
-    least = max(down.min_count, floor)
-    return None, large_enough(local, lloyd(local.X, start, max_iter=down.local_iters), least)
+    return None, moved_by_groups(local, start, down.local_iters, max(down.min_count, floor))
 
 
-def large_enough(local: Local, found: Partition, min_count: int) -> LocalMeans:
-    """Means of the groups of rows that the joint partition allows, if they have at least `min_count` rows."""
-    groups = local.grouped(found.labels)
-    counts = np.bincount(groups.labels, minlength=len(found.centers))
-    centers = means_by_label(groups.X, groups.labels, otherwise=found.centers)
+def moved_by_groups(local: Local, centers: FloatArray, max_iter: int, min_count: int) -> LocalMeans:
+    """Lloyd's passes from these centers, each over groups that the joint partition allows; those with rows enough.
+
+    Means of other groups would show in where cells go, though nobody is sent them.
+    """
+    labels = None
+    for _ in range(max_iter):
+        groups = local.grouped_by(centers)
+        if labels is not None and np.array_equal(groups.labels, labels):
+            break
+        labels = groups.labels
+        centers = means_by_label(groups.X, labels, otherwise=centers)
+    assert labels is not None
+    counts = np.bincount(labels, minlength=len(centers))
     kept = counts >= min_count
     return LocalMeans(centers=centers[kept], counts=counts[kept])
 

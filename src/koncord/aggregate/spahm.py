@@ -62,7 +62,7 @@ def send_atoms(local: Local, state: None, down: SendAtoms) -> tuple[None, Atoms]
     """
     means = local.estimate.means
     if local.min_report > 1:
-        groups = local.grouped(nearest(local.X, means))
+        groups = local.grouped_by(means)
         means = means_by_label(groups.X, groups.labels, otherwise=means)
         means = means[np.bincount(groups.labels, minlength=len(means)) >= local.min_report]
         return None, Atoms(atoms=means)

@@ -57,10 +57,12 @@ What a site needs to go on after a restart is kept in its state folder, with a l
 after a run, the cluster of every row (runs/RUN/labels.csv). While the coordinator is away, it tries again.
 
 Nothing leaves that stands for fewer than --min-report rows, nor does any combination of what left, in all runs over the
-table. fedgem and ffcm send soft sums, for which that does not hold: a site takes part in them only if --methods names
-them. It answers no more rounds and messages than a method has, and at most --max-runs runs. With a privacy budget, all
-that leaves in a run is noisy as well; the budget is this site's own, the other sites may have others or none, and every
-run spends it anew. Limits that a state folder was joined with are kept: weaker ones need --weaken.
+table, from all state folders of this user: what was answered is kept in ~/.local/state/koncord/tables, or where the
+variable KONCORD_TABLES says. fedgem and ffcm send soft sums, for which that does not hold: a site takes part in them
+only if --methods names them. It answers no more rounds and messages than a method has, and at most --max-runs runs.
+With a privacy budget, all that leaves in a run is noisy as well; the budget is this site's own, the other sites may
+have others or none, and every run spends it anew. Limits that a state folder was joined with are kept: weaker ones need
+--weaken.
 
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field. Options of estimator and aggregator are for that: in a run, the coordinator chooses them.
@@ -140,6 +142,12 @@ def add_parser(subparsers: Any) -> None:
         default=SitePolicy.changed,
         help="while the table differs by fewer than --min-report rows from what was answered about: answer from the "
         "old rows, or refuse to join (default: %(default)s)",
+    )
+    group.add_argument(
+        "--apart",
+        action="store_true",
+        help="answer apart from what other state folders answered about equal rows: they are of others, or their owner "
+        "accepts that the answers of both together may tell single rows",
     )
     group.add_argument(
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
@@ -289,6 +297,7 @@ def join(
     from koncord.network.peers import named_peers
     from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
+    from koncord.network.shared import other_states
     from koncord.network.sitefolder import SiteFolder, sole_owner
     from koncord.session.streamedfile import StreamedSource
 
@@ -313,6 +322,7 @@ def join(
             terms=terms,
             peers=None if args.peers is None else named_peers(args.peers),
             may_weaken=args.weaken,
+            is_apart=args.apart,
         )
         if invitation.is_insecure:
             say(INSECURE)
@@ -324,6 +334,9 @@ def join(
         )
         if isinstance(rows, StreamedSource):
             say(f"'{rows.path}' is read batch by batch where it lies, and must not change while this site is joined")
+        others = other_states(place)
+        if others:
+            say(f"answers as from {', '.join(others)}: what was answered of this table there counts here")
         _, change = place.change_of(rows)
         if change.is_held_back:
             say(

@@ -76,8 +76,15 @@ def groups_of(X: FloatArray, min_rows: int, most: int = MOST_GROUPS, *, is_safe:
 
 def cut_tree(X: FloatArray, min_rows: int, most: int = MOST_GROUPS, *, is_safe: Safe | None = None) -> CutTree:
     """The cuts of `groups_of`, which sort other rows into the same groups; these are numbered as there."""
+    return groups_and_tree(X, min_rows, most, is_safe=is_safe)[1]
+
+
+def groups_and_tree(
+    X: FloatArray, min_rows: int, most: int = MOST_GROUPS, *, is_safe: Safe | None = None
+) -> tuple[list[IntArray], CutTree]:
+    """The groups of `groups_of`, and the cuts that made them."""
     groups, cuts, sides = cut_apart(X, min_rows, most, is_safe)
-    return CutTree(
+    return groups, CutTree(
         axes=np.array([cut.axis for cut in cuts]).reshape(len(cuts), X.shape[1]),
         offsets=np.array([cut.offset for cut in cuts]),
         sides=np.array(sides, dtype=np.int64).reshape(len(cuts), 2),

@@ -2,11 +2,12 @@
 
 The state folder holds ``table.npy``, ``answered`` and ``partition`` (the rows that are answered about, and what was
 answered of them); of a table that is read batch by batch, which stays where it is, ``sampled``, ``bounds`` and
-``sortings``. Then ``site.json`` (columns, name, what the owner allows), ``key`` and ``ca.crt`` from the invitation, and
-for every run ``consent/RUN.json``, what was asked and the owner's word on it, and ``runs/RUN/``: what the site needs to
-go on, and at the end ``labels.csv`` and ``model.koncord``. ``NAME.ledger.jsonl`` lists every message that left and
-every refusal, ``NAME.pub`` the public halves of the keys it was signed with, ``runs.txt`` the runs that the site took
-part in. Nobody else may enter the folder.
+``sortings``. From the first run on ``partition``, ``bounds`` and ``sortings`` are where ``joint`` says, for all state
+folders over the table (`koncord.network.tables`). Then ``site.json`` (columns, name, what the owner allows), ``key``
+and ``ca.crt`` from the invitation, and for every run ``consent/RUN.json``, what was asked and the owner's word on it,
+and ``runs/RUN/``: what the site needs to go on, and at the end ``labels.csv`` and ``model.koncord``.
+``NAME.ledger.jsonl`` lists every message that left and every refusal, ``NAME.pub`` the public halves of the keys it was
+signed with, ``runs.txt`` the runs that the site took part in. Nobody else may enter the folder.
 """
 
 import hashlib
@@ -37,6 +38,8 @@ from koncord.network.limits import check_no_weaker
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
 from koncord.network.peers import parties_of, session_name, write_peers
 from koncord.network.places import Invitation
+from koncord.network.shared import claim, held_together, note_version, with_known_levels
+from koncord.network.tables import write_marks
 from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
 from koncord.protocol.chain import receipt_for
@@ -49,7 +52,17 @@ from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.streamedfile import SAMPLED, SortingsFile, StreamedSource, kept_digest
 from koncord.session.streamedsite import StreamedSite, check_streamed
-from koncord.session.versions import Change, Kept, first_version, keep_version, next_version, read_version
+from koncord.session.versions import LOCK as CELLS_LOCK
+from koncord.session.versions import (
+    Change,
+    Kept,
+    first_version,
+    joint_folder,
+    keep_version,
+    move_version,
+    next_version,
+    read_version,
+)
 from koncord.types import FloatArray
 
 if TYPE_CHECKING:
@@ -87,6 +100,7 @@ class SiteFolder:
     policy: SitePolicy
     terms: Terms = field(default_factory=Terms)
     is_streamed: bool = False  # whether the table is read batch by batch, where it lies
+    is_apart: bool = False  # whether it answers apart from other state folders that have equal rows
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -125,16 +139,19 @@ class SiteFolder:
         terms: Terms | None = None,
         peers: Mapping[str, str] | None = None,
         may_weaken: bool = True,
+        is_apart: bool = False,
     ) -> Self:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`.
 
         A table that is read batch by batch (`StreamedSource`) stays where it is.
         `peers` are the fingerprints of the other sites of secure sums, where the owner names them.
         Unless it `may_weaken`, nothing is written over the files of a site with stronger limits: `NotAllowed` says what
-        would become weaker. The caller is the folder's `sole_owner`.
+        would become weaker. What was answered of the table from other state folders is held together with what this one
+        answers, unless it `is_apart` (`koncord.network.shared`). The caller is the folder's `sole_owner`.
         """
-        if levels and not isinstance(X, StreamedSource) and (folder / "site.json").exists():
-            X, levels = with_known_levels(X, columns, levels, cls.load(folder).levels)
+        before = cls.load(folder) if (folder / "site.json").exists() else None
+        if before is not None and levels and not isinstance(X, StreamedSource):
+            X, levels = with_known_levels(X, columns, levels, before.levels)
         usual = usual_methods(with_rows=policy.allows_disclosure)
         if isinstance(X, StreamedSource):
             usual = tuple(name for name in usual if aggregator_named(name).streamed_steps)
@@ -152,16 +169,23 @@ class SiteFolder:
             policy=replace(policy, methods=methods),  # by name: what is usual may change with koncord
             terms=terms or Terms(),
             is_streamed=isinstance(X, StreamedSource),
+            is_apart=is_apart or (before is not None and before.is_apart),
         )
-        if not may_weaken and (folder / "site.json").exists():
-            check_no_weaker(cls.load(folder), made)
+        if not may_weaken and before is not None:
+            check_no_weaker(before, made)
         if made.keeps_partition and made.is_answered:
             made.check_kind(X)
+        together = None
+        if policy.budget is None:
+            together = held_together(made, X, may_weaken=may_weaken)
+            X = together.X
+            if not isinstance(X, StreamedSource):
+                made = replace(made, levels=dict(together.levels), digest=table_digest(X, columns, together.levels))
         n_answered, change = made.change_of(X)
         if not n_answered:
             raise NotAllowed(
                 f"No row of this table may be answered about after what was answered from the state folder '{folder}' "
-                "before: too few came, or they went before. Join with another --state, which knows nothing of that."
+                "before: too few came, or they went before. A privacy budget (--epsilon) needs no such limit."
             )
         if change.is_held_back and policy.changed == "refuse":
             raise NotAllowed(
@@ -188,6 +212,8 @@ class SiteFolder:
             with atomic_file(folder / "table.npy", private=True) as file:
                 np.save(file, X, allow_pickle=False)
         made.keep_version(X)
+        if together is not None:
+            write_marks(folder, together.marks, together.order)
         if peers is not None:
             write_peers(folder, peers, named=True)
         write_atomic(folder / "site.json", json.dumps(made.content(), indent=1).encode(), private=True)
@@ -213,8 +239,8 @@ class SiteFolder:
             return
         raise NotAllowed(
             f"Another table than this one was answered from the state folder '{self.folder}' before, and one of them "
-            "is read batch by batch: which rows came and went is not known. Join with that table; or with another "
-            "--state, which knows nothing of what was answered from this one."
+            "is read batch by batch: which rows came and went is not known. Join with that table; one of other rows "
+            "needs another --state."
         )
 
     def change_of(self, X: FloatArray | StreamedSource) -> tuple[int, Change]:
@@ -232,21 +258,25 @@ class SiteFolder:
         """Write which rows the site answers about, now that its table is X; nothing if they stay the same."""
         if not self.keeps_partition or isinstance(X, StreamedSource):
             return
-        kept, least = read_version(self.folder), self.policy.min_report
-        if kept is None or not kept.is_answered:
+        joint, least = joint_folder(self.folder), self.policy.min_report
+        if joint is None:
             keep_version(self.folder, first_version(X, least), self.columns, is_answered=False)
             return
-        self._check_columns(kept)
-        version, change = next_version(kept.now(least), X, least)
-        if change.n_added > change.n_waiting or change.n_removed > change.n_stale:
-            keep_version(self.folder, version, self.columns, is_answered=True)
+        with locked(joint / CELLS_LOCK):  # no other state folder answers meanwhile
+            kept = read_version(self.folder)
+            assert kept is not None
+            self._check_columns(kept)
+            version, change = next_version(kept.now(least), X, least)
+            if change.is_a_move:
+                note_version(self, joint, version.X)
+                move_version(self.folder, joint, version, self.columns)
 
     def _check_columns(self, kept: Kept) -> None:
         if kept.columns != self.columns:
             raise NotAllowed(
                 f"The table has other columns than the one that was answered from the state folder '{self.folder}' "
-                f"before ({', '.join(kept.columns)}). Join with these; or with another --state, which knows nothing of "
-                "what was answered from this one."
+                f"before ({', '.join(kept.columns)}). Join with these, of which a run uses those that it names; a "
+                "table of other rows needs another --state."
             )
 
     @classmethod
@@ -273,6 +303,7 @@ class SiteFolder:
             ),
             terms=Terms.from_record(content.get("consent", {})),
             is_streamed=content.get("is_streamed", False),
+            is_apart=content.get("is_apart", False),
         )
 
     def content(self) -> dict[str, Any]:
@@ -289,6 +320,7 @@ class SiteFolder:
             **limits,
             "consent": self.terms.as_record(),
             "is_streamed": self.is_streamed,
+            "is_apart": self.is_apart,
         }
 
     def run_folder(self, run: str) -> Path:
@@ -319,27 +351,6 @@ def note_public(path: Path, private: str) -> None:
     known = path.read_text(encoding="ascii").splitlines() if path.exists() else []
     if public not in known:
         write_atomic(path, "\n".join([*known, public, ""]).encode())
-
-
-def with_known_levels(
-    X: FloatArray,
-    columns: tuple[str, ...],
-    levels: Mapping[str, tuple[str, ...]],
-    before: Mapping[str, tuple[str, ...]],
-) -> tuple[FloatArray, dict[str, tuple[str, ...]]]:
-    """The table with the levels of every category in the places that they had before, new ones behind them.
-
-    Positions in sorted levels would all move with a new level: the rows would count as others, answered about anew.
-    """
-    table, placed = X.copy(), dict(levels)
-    for name, own in levels.items():
-        known = before.get(name, ())
-        placed[name] = (*known, *(level for level in own if level not in known))
-        places = np.array([placed[name].index(level) for level in own], dtype=float)
-        codes = X[:, columns.index(name)]
-        is_there = ~np.isnan(codes)
-        table[is_there, columns.index(name)] = places[codes[is_there].astype(np.int64)]
-    return table, placed
 
 
 def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]] | None = None) -> str:
@@ -386,6 +397,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
         ledger.refuse(ConsentRefused(f"site {place.name!r} takes no part in run {run}: {reason}"))
         return Reply(refused=reason)
     with noting_refusal(ledger):
+        claim(place)
         note_run(place, run)
         parties = stated_parties(place, statement, sign, run, method)
     with locked(own / "lock"), one_thread():
@@ -428,7 +440,7 @@ def held_site(place: SiteFolder, parties: "Parties | None", shared: Mapping[str,
 def streamed_site(place: SiteFolder, run: Path, shared: Mapping[str, Any]) -> tuple[Site, str]:
     """The site over a table that is read batch by batch, and a digest of its rows."""
     source = StreamedSource.load(place.folder)
-    store = SortingsFile(place.folder if place.keeps_partition else run)
+    store = SortingsFile((joint_folder(place.folder) or place.folder) if place.keeps_partition else run)
     return StreamedSite(place.name, source.table, policy=place.policy, store=store, **shared), source.digest
 
 

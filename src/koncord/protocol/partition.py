@@ -15,6 +15,10 @@ says how columns are shaped (logarithm, fence), and the rows stay so for good: s
 another fence would differ by what lies between, which may be one row. What stands in for missing values is decided once
 as well, by the first plan (`koncord.protocol.setup.completed`).
 
+A cell goes where its mean goes, not where most of its rows do. Of a cell that can be divided no further, anybody who
+asks where a cut takes it would find the row in the middle of it along the cut, by bisection, and by as many cuts as
+there are columns the whole row. Where a cell goes now follows from sums that are sent anyway.
+
 Who asks knows the values that a fence moved, and what stands in for missing ones: these hide nobody. So of every column
 a cell has no value of a row itself, or at least half as many as the floor asks of rows.
 """
@@ -183,7 +187,7 @@ def coded_rows(
 ) -> Rows:
     """Rows of which `moved` (n, n_features) is answered; `pairs` (2, n_features) are values of two-valued columns."""
     two_valued = np.flatnonzero(~np.isnan(pairs[0]))
-    deviations = moved.std(axis=0)
+    deviations = moved.std(axis=0) if len(moved) else np.zeros(moved.shape[1])
     is_known = np.isnan(X)
     if shaping is not None:
         is_known |= shaping.is_moved(X) & np.isnan(pairs[0])
@@ -411,8 +415,14 @@ class JointPartition:
         """The cells as they are; from now on something was answered."""
         return self.store.update(self._or_one)
 
-    def apart(self, labels: IntArray, least: int = 1) -> tuple[IntArray, JointCells]:
-        """The labels as they may be sent, and the cells after that; `least` may ask for larger groups."""
+    def apart(
+        self, labels: IntArray, least: int = 1, *, of: Callable[[JointCells], IntArray] | None = None
+    ) -> tuple[IntArray, JointCells]:
+        """The labels as they may be sent, and the cells after that; `least` may ask for larger groups.
+
+        `of` says which label each cell is sent with (n_cells,), from what is known of cells alone; without it, the one
+        that most of its rows have.
+        """
         allowed = labels
 
         def change(before: JointCells | None) -> JointCells:
@@ -421,7 +431,7 @@ class JointPartition:
             return after
 
         cells = self.store.update(change)
-        return allowed, cells
+        return (allowed if of is None else of(cells)[cells.of_row]), cells
 
     def _or_one(self, before: JointCells | None) -> JointCells:
         return one_cell(self.rows) if before is None else before

@@ -8,7 +8,7 @@ One thing is coarser: a row that dominates the rows nearest to it is not moved; 
 nearest group that no row dominates.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -276,7 +276,11 @@ class ScaledLabel:
     by: CutTree | Attribute
 
     def __call__(self, X: FloatArray) -> IntArray:
-        return self.by.assign(self.scaling(self.rows.coded(X)))
+        return self.of_coded(self.rows.coded(X))
+
+    def of_coded(self, coded: FloatArray) -> IntArray:
+        """Labels of rows, or means of rows, that are coded."""
+        return self.by.assign(self.scaling(coded))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -486,6 +490,7 @@ class StreamedPartition:
             sums = [summer.sums.together(part) for part in parts]
             sent = self._divided(rarer[cell], sums)
             label_of = dict(zip(own, labels, strict=True))
+            names = self._names(label, parts, sums, sent if len(parts) > 1 else [rarer[cell]], label_of)
             for at, part in enumerate(parts):
                 new = cell if not at else len(rarer)
                 if at:
@@ -495,11 +500,11 @@ class StreamedPartition:
                 else:
                     rarer[cell], n_rarer[cell] = (sent[0] if len(parts) > 1 else rarer[cell]), sums[0].rarer[0]
                     sizes[cell] = int(sums[0].counts[0])
-                cell_labels[new] = label_of[part[0]]
+                cell_labels[new] = names[at]
                 for group in part:
                     cells[cell, label_of[group]] = new
-                    allowed[cell, label_of[group]] = label_of[part[0]]
-                counts[label_of[part[0]]] += sums[at].counts[0]
+                    allowed[cell, label_of[group]] = names[at]
+                counts[names[at]] += sums[at].counts[0]
         last = Sorting(label=label, cells=cells, allowed=allowed)
         found_groups = StreamedGroups(
             rows=self.rows,
@@ -519,6 +524,25 @@ class StreamedPartition:
             n_rarer=found_groups.n_rarer,
         )
         return found_groups, after
+
+    def _names(
+        self,
+        label: Label,
+        parts: Sequence[Sequence[int]],
+        sums: Sequence[GroupSums],
+        sent: Sequence[IntArray],
+        label_of: Mapping[int, int],
+    ) -> list[int]:
+        """The labels that the parts of a cell are sent with: those of their means, as these are sent."""
+        if self.least <= 1 or not isinstance(label, ScaledLabel):
+            return [label_of[part[0]] for part in parts]
+        origin, scales = self.rows.scale()
+        means = np.array([origin + scales * part.sums[0] / part.counts[0] for part in sums])
+        values = self.rows.coded(np.nan_to_num(self.rows.table.pairs, nan=1.0))
+        for column, at in enumerate(self.rows.two_valued.tolist()):
+            shares = np.array([own[column] / part.counts[0] for own, part in zip(sent, sums, strict=True)])
+            means[:, at] = (1 - shares) * values[0, at] + shares * values[1, at]
+        return [int(each) for each in label.of_coded(means)]
 
     def _divided(self, sent: IntArray, parts: Sequence[GroupSums]) -> Sequence[IntArray]:
         """What a cell sent of its two-valued columns, divided among its parts; without a floor, what they have."""

@@ -47,6 +47,8 @@ def write_run(
     write_atomic(folder / PAGE, page.encode())
     if shown_sites(model) != model.sites:
         write_atomic(folder / SITES, sites_csv(model, record).encode())
+    else:
+        (folder / SITES).unlink(missing_ok=True)  # of more sites, before one was forgotten
     if reports is not None:
         reports.save(folder / REPORTS)
 

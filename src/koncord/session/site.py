@@ -13,7 +13,7 @@ import numpy as np
 
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, Grouped, Local, as_instance, sends_rows
+from koncord.aggregate.base import Aggregator, Grouped, LabelOf, Local, as_instance, sends_rows
 from koncord.aggregate.private import PrivateClient, check_private_form, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.named import made
@@ -213,10 +213,9 @@ class Site:
         labels = message.assign(self.X)
         if self.partition is None:
             return setup.attribute(self.X, labels, message, self.min_report)
-        allowed, cells = self.partition.apart(labels)
+        allowed, cells = self.partition.apart(labels, of=lambda cells: message.assign(self._means_of(cells)))
         X, k = self._sent_rows(cells), len(cells)
-        counts = np.bincount(cells.of_row, minlength=k)
-        means = sums_by_label(X, cells.of_row, k) / np.maximum(counts, 1)[:, None]
+        counts, means = np.bincount(cells.of_row, minlength=k), self._means_of(cells)
         inside = X - means[cells.of_row]
         scatters = np.bincount(cells.of_row, np.vecdot(inside, inside), minlength=k).astype(np.float64)
         of_cell = allowed[np.unique(cells.of_row, return_index=True)[1]]
@@ -300,12 +299,20 @@ class Site:
         table[:, rows.two_valued] = np.where(rows.gaps[:, rows.two_valued], np.nan, sent)
         return table
 
-    def _apart(self, labels: IntArray, least: int) -> Grouped:
+    def _apart(self, labels: IntArray, least: int, of: LabelOf | None = None) -> Grouped:
         """The rows in groups that the joint partition allows, two-valued columns as they are sent."""
         assert self.partition is not None
         assert self.prepared is not None
-        allowed, cells = self.partition.apart(labels, least)
+        by_means = None if of is None else (lambda cells: of(self._means_of(cells)))
+        allowed, cells = self.partition.apart(labels, least, of=by_means)
         return Grouped(labels=allowed, X=self._sent_rows(cells))
+
+    def _means_of(self, cells: JointCells) -> FloatArray:
+        """Means of the cells on the agreed scale, as they are sent, (n_cells, n_features)."""
+        X, k = self._sent_rows(cells), len(cells)
+        counts = np.bincount(cells.of_row, minlength=k)
+        means: FloatArray = sums_by_label(X, cells.of_row, k) / np.maximum(counts, 1)[:, None]
+        return means
 
     def _sent_rows(self, cells: JointCells) -> FloatArray:
         """The rows on the agreed scale that sums are sent of, two-valued columns as they are sent."""

@@ -7,6 +7,10 @@ as the group that they went in. Until then the site answers from the rows as the
 still sums over cells of one partition. The first question for sums is kept, too: rows stay shaped as it says
 (`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike. So is the first plan
 by which missing values were filled in: of a row that was answered about they stay what they were.
+
+The rows are in the site's own state folder (``answered``). What was answered of them, which holds no row, is there too
+until a run is answered, and from then on in a folder that all state folders over the table share
+(`koncord.network.tables`); the file ``joint`` says where.
 """
 
 import hashlib
@@ -18,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from koncord._files import locked
+from koncord._files import locked, write_atomic
+from koncord.errors import CheckpointError, NotAllowed
 from koncord.protocol import setup
 from koncord.protocol.partition import (
     JointCells,
@@ -37,6 +42,8 @@ from koncord.session.checkpoint import read_blobs, write_blobs
 from koncord.types import BoolArray, FloatArray, IntArray
 
 VERSION, PARTITION, ASKED, PLAN, LOCK = "answered", "partition", "asked", "plan", "partition.lock"
+NEXT = "answered.next"  # a version that takes the place of the one before as soon as its cells do
+JOINT = "joint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +80,11 @@ class Change:
     n_removed: int = 0
     n_waiting: int = 0  # added rows that are not answered about yet
     n_stale: int = 0  # removed rows that are still answered about
+
+    @property
+    def is_a_move(self) -> bool:
+        """Whether other rows are answered about than before."""
+        return self.n_added > self.n_waiting or self.n_removed > self.n_stale
 
     @property
     def is_held_back(self) -> bool:
@@ -204,23 +216,48 @@ def with_added(before: Version, added: FloatArray, least: int) -> Version:
 # --- on disk ---
 
 
+def joint_folder(folder: Path) -> Path | None:
+    """Where what was answered of a site's table is kept, for all state folders over it; None before anything was.
+
+    `NotAllowed` if it is gone: nobody knows then what was answered.
+    """
+    if not (folder / JOINT).exists():
+        return None
+    joint = Path(json.loads((folder / JOINT).read_text(encoding="utf-8"))["folder"])
+    if not joint.is_dir():
+        raise NotAllowed(
+            f"What was answered from the state folder '{folder}' is kept in '{joint}', which is gone: no more is "
+            "answered of this table without a privacy budget. Put it back from a backup."
+        )
+    return joint
+
+
+def point_to(folder: Path, joint: Path) -> None:
+    """Keep in a site's folder where what was answered of its table is; on the disk when this returns."""
+    content = json.dumps({"folder": str(joint)}).encode()
+    write_atomic(folder / JOINT, content, private=True, durable=True)
+
+
 class CellsFile:
     """The cells of a version on disk: there before an answer leaves, and one process at a time.
 
     Parameters
     ----------
     folder : Path
-        Of the site.
+        Of what was answered.
     digest : str
         Of the version: cells of another one do not count.
     first : Cells or None
         What was answered before this version; None: nothing.
+    is_shared : bool, default False
+        Whether other state folders answer by the same cells: then those of another version are theirs.
     """
 
-    def __init__(self, folder: Path, digest: str, first: JointCells | None) -> None:
+    def __init__(self, folder: Path, digest: str, first: JointCells | None, *, is_shared: bool = False) -> None:
         self.folder = folder
         self.digest = digest
         self.first = first
+        self.is_shared = is_shared
 
     def read(self) -> JointCells | None:
         path = self.folder / PARTITION
@@ -228,6 +265,11 @@ class CellsFile:
             header, blobs = read_blobs(path)
             if header["version"] == self.digest:
                 return cells_in(header, blobs)
+        if self.is_shared:
+            raise NotAllowed(
+                "The table was joined with other rows from another state folder since this site joined: join with it "
+                "again."
+            )
         return self.first
 
     def update(self, change: Callable[[JointCells | None], JointCells]) -> JointCells:
@@ -235,8 +277,7 @@ class CellsFile:
             before = self.read()
             after = change(before)
             if after is not before:
-                header = {"version": self.digest, "shape": after.rarer.shape}
-                write_blobs(self.folder / PARTITION, header, blobs_of(after))
+                write_cells(self.folder, self.digest, after)
         return after
 
     def first_asked(self, asked: bytes) -> bytes:
@@ -260,6 +301,16 @@ def read_first(folder: Path, name: str) -> bytes:
     return read_blobs(folder / name)[1]["asked"] if (folder / name).exists() else b""
 
 
+def write_cells(folder: Path, digest: str, cells: JointCells) -> None:
+    """Write the cells of a version; on the disk, whole, when this returns."""
+    write_blobs(folder / PARTITION, {"version": digest, "shape": cells.rarer.shape}, blobs_of(cells))
+
+
+def digest_of_cells(folder: Path) -> str:
+    """Digest of the version that the cells in a folder are of; empty where there are none."""
+    return str(read_blobs(folder / PARTITION)[0]["version"]) if (folder / PARTITION).exists() else ""
+
+
 def blobs_of(cells: JointCells) -> dict[str, bytes]:
     return {"of_row": cells.of_row.astype("<i8").tobytes(), "rarer": cells.rarer.astype("<i8").tobytes()}
 
@@ -269,8 +320,28 @@ def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes], prefix: str 
     return JointCells(of_row=of_row.astype(np.int64), rarer=rarer.astype(np.int64).reshape(header[f"{prefix}shape"]))
 
 
+Stored = tuple[Mapping[str, Any], Mapping[str, bytes]]  # header and bytes of a file
+
+
 def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is_answered: bool) -> None:
     """Write the rows that the site answers about from now on; on the disk, whole, when this returns."""
+    write_blobs(folder / VERSION, *stored(version, columns, is_answered=is_answered))
+
+
+def move_version(folder: Path, joint: Path, version: Version, columns: tuple[str, ...]) -> None:
+    """The same, where something was answered: the cells that all answers go by are those of this version from now on.
+
+    A process that ends in between leaves the version before, or this one (`read_version`). The caller holds the lock of
+    the cells.
+    """
+    content = stored(version, columns, is_answered=True)
+    write_blobs(folder / NEXT, *content)
+    write_cells(joint, version_digest(*content), version.cells)
+    (folder / NEXT).replace(folder / VERSION)
+
+
+def stored(version: Version, columns: tuple[str, ...], *, is_answered: bool) -> Stored:
+    """Header and bytes of the file of a version."""
     gone = version.gone
     header = {
         "columns": columns,
@@ -289,7 +360,7 @@ def keep_version(folder: Path, version: Version, columns: tuple[str, ...], *, is
     }
     blobs = {name: np.ascontiguousarray(array, dtype="<f8").tobytes() for name, array in arrays.items()}
     blobs |= blobs_of(version.cells) | {f"gone_{name}": blob for name, blob in blobs_of(gone.cells).items()}
-    write_blobs(folder / VERSION, header, blobs)
+    return header, blobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,10 +413,14 @@ class Kept:
 
 def read_version(folder: Path) -> Kept | None:
     """What the folder holds of the rows that are answered about, if it does."""
+    joint = joint_folder(folder)
+    if joint is not None:
+        finish_move(folder, joint)
     if not (folder / VERSION).exists():
         return None
     header, blobs = read_blobs(folder / VERSION)
     columns = tuple(header["columns"])
+    answers = folder if joint is None else joint
 
     def array(name: str) -> FloatArray:
         return np.frombuffer(blobs[name], dtype="<f8").reshape(-1, len(columns)).astype(float)
@@ -355,7 +430,8 @@ def read_version(folder: Path) -> Kept | None:
         X=array("X"), moved=array("moved"), pairs=array("pairs"), cells=cells_in(header, blobs), gone=gone
     )
     digest = version_digest(header, blobs)
-    store = CellsFile(folder, digest, version.cells if header["is_answered"] else None)
+    first = version.cells if header["is_answered"] else None
+    store = CellsFile(answers, digest, first, is_shared=joint is not None)
     is_answered = header["is_answered"] or store.read() is not None
     return Kept(
         version=version,
@@ -365,9 +441,23 @@ def read_version(folder: Path) -> Kept | None:
         is_answered=is_answered,
         is_shaped=header.get("is_shaped", False),
         is_filled=header.get("is_filled", False),
-        asked=read_first(folder, ASKED),
-        plan=read_first(folder, PLAN),
+        asked=read_first(answers, ASKED),
+        plan=read_first(answers, PLAN),
     )
+
+
+def finish_move(folder: Path, joint: Path) -> None:
+    """Put a version in its place whose cells are there: what wrote both ended in between."""
+    if (folder / NEXT).exists() and digest_of_version(folder / NEXT) == digest_of_cells(joint):
+        (folder / NEXT).replace(folder / VERSION)
+
+
+def digest_of_version(path: Path) -> str:
+    """Digest of the version in a file; empty where there is none that can be read."""
+    try:
+        return version_digest(*read_blobs(path))
+    except CheckpointError:
+        return ""
 
 
 def version_digest(header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> str:

@@ -34,7 +34,6 @@ from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offse
 from koncord.aggregate.consensus.choosing import CLEAR, Choice, choose
 from koncord.aggregate.consensus.commoncells import (
     CellCounts,
-    CellSums,
     CommonCells,
     CommonProducts,
     CountCells,
@@ -135,7 +134,7 @@ def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
     """Sums of the rows by nearest center, in groups of the joint partition; nothing of a table below the floor."""
     k, least = len(down.centers), max(down.min_report, local.min_report)
-    groups = local.grouped(nearest(local.X, down.centers), least)
+    groups = local.grouped_by(down.centers, least)
     counts = np.bincount(groups.labels, minlength=k)
     counts = np.where(counts >= least, counts, 0)
     sums = sums_by_label(groups.X, groups.labels, k)
@@ -437,17 +436,22 @@ class Consensus(Aggregator):
     ) -> Server:
         """With cells common to the clients that have a budget, beside the micro-clusters of those that have none."""
         search = commoncells.Search.of(described, self.private_plan(None))
-        if described.keys() == set(clients) and n_features <= commoncells.MOST_COLUMNS:
-            products = yield dict.fromkeys(described, search.ask_products())
-            search = search.with_products(products, described, rng)
-            n_kept = None if search.spectrum is None else search.spectrum.n_kept
+        reports: dict[str, MicroClusters] = {}
+        asked_beside: dict[str, Any] = {
+            client: Report(min_report=self.micro_rows) for client in clients if client not in described
+        }
+        if n_features <= commoncells.MOST_COLUMNS:
+            replies = yield {**dict.fromkeys(described, search.ask_products()), **asked_beside}
+            asked_beside = {}
+            products, reports = divided_replies(replies)
+            search = search.with_products(products, described, rng).beside(list(reports.values()))
+            n_kept = None if search.spectrum is None or described.keys() != set(clients) else search.spectrum.n_kept
             if n_kept is not None:
                 agreed = yield from self._counted(search, n_kept, described, rng)
                 found = yield from self._refined(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
                 return self._outcome(found, agreed, {}, None)
         passes = search.passes(self.micro_rows, rng)
         centers, noises = next(passes), []
-        reports: dict[str, MicroClusters] = {}
         for at in range(commoncells.N_PASSES):
             down: dict[str, Any] = dict.fromkeys(
                 described,
@@ -459,13 +463,12 @@ class Consensus(Aggregator):
                 ),
             )
             if not at:
-                down |= {client: Report(min_report=self.micro_rows) for client in clients if client not in described}
-            replies = yield down
-            sent = [up for up in replies.values() if isinstance(up, CellSums)]
-            reports |= {client: up for client, up in replies.items() if isinstance(up, MicroClusters)}
+                down |= asked_beside
+            sent, more = divided_replies((yield down))
+            reports |= more
             if not sent:
                 raise KoncordError(NOBODY_ANSWERED)
-            found_sums = commoncells.summed(sent, search.ball)
+            found_sums = commoncells.summed(list(sent.values()), search.ball)
             noises.append(found_sums.sum_noise)
             try:
                 centers = passes.send(found_sums)
@@ -647,6 +650,12 @@ def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random
         stopped="one round",
         n_dropped=0,
     )
+
+
+def divided_replies(replies: Replies) -> tuple[dict[str, Any], dict[str, MicroClusters]]:
+    """What clients with a privacy budget sent, and the micro-clusters of the others."""
+    reports = {client: up for client, up in replies.items() if isinstance(up, MicroClusters)}
+    return {client: up for client, up in replies.items() if client not in reports}, reports
 
 
 def with_note(outcome: Outcome, note: str) -> Outcome:

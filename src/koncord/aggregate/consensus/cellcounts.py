@@ -29,8 +29,10 @@ from koncord.kernels.assign import nearest, sums_by_label
 from koncord.kernels.lloyd import kmeans
 from koncord.types import BoolArray, FloatArray, IntArray
 
-# Axes along which cells are laid out at most: in more of them, cells that hold rows enough are too large.
-MOST_AXES = 3
+# Axes along which cells are laid out at most: in more of them, cells that hold rows enough are too large. With fewer
+# columns for each axis the noise of a mean is less than twice that along the axes, and clusters that an axis hardly
+# above the noise keeps apart would be lost for little.
+MOST_AXES, COLUMNS_AN_AXIS = 3, 4
 # Axes are left out that have no more than this share of the variance of those kept, on average.
 LEFT_OUT = 0.1
 # Eigenvalues of noise alone spread by its deviation times the root of twice the number of columns, and by chance a
@@ -76,6 +78,11 @@ class Spectrum:
         variances = unclipped(np.maximum(variances, least), radius, rng)
         return cls(variances=variances, axes=vectors[:, ::-1].T, n_standing=q)
 
+    def with_covariance(self, covariance: FloatArray) -> "Spectrum":
+        """The same with another covariance, of which nothing is noise."""
+        values, vectors = np.linalg.eigh(covariance)
+        return replace(self, variances=np.maximum(values[::-1], 0.0), axes=vectors[:, ::-1].T)
+
     @property
     def root(self) -> FloatArray:
         """What turns standard normal rows into rows of this covariance."""
@@ -88,7 +95,9 @@ class Spectrum:
         d, q = len(self.variances), self.n_standing
         if d <= MOST_AXES:
             return d
-        if not 1 <= q <= MOST_AXES or self.variances[q:].mean() > LEFT_OUT * self.variances[:q].mean():
+        if not 1 <= q <= min(MOST_AXES, d // COLUMNS_AN_AXIS):
+            return None
+        if self.variances[q:].mean() > LEFT_OUT * self.variances[:q].mean():
             return None
         return q
 

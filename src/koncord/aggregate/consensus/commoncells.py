@@ -224,6 +224,17 @@ class Search:
         covariance = np.sum([each.products for each in sent.values()], axis=0) / n_rows
         return replace(self, spectrum=Spectrum.of(covariance, noise / n_rows, self.ask_products().ball_radius, rng))
 
+    def beside(self, reports: Sequence[MicroClusters]) -> "Search":
+        """The search with the covariance of the rows of clients without a budget as well, which is known exactly."""
+        micro = stacked(reports, len(self.deviations))
+        n_open = int(micro.counts.sum())
+        if self.spectrum is None or not n_open:
+            return self
+        gaps = micro.means - self.ball.center
+        products = (gaps * micro.counts[:, None]).T @ gaps + n_open * micro.covariance_inside()
+        products += self.n_rows * self.spectrum.root.T @ self.spectrum.root
+        return replace(self, spectrum=self.spectrum.with_covariance(products / (self.n_rows + n_open)))
+
     def passes(self, min_report: int, rng: np.random.Generator) -> Generator[FloatArray, NoisySums, Cells]:
         """The passes in which cells are found; yields centers, receives noisy sums."""
         centers = first_centers(self.ball, self.n_cells, self.deviations, rng)
