@@ -133,18 +133,19 @@ class Marks:
         values = tuple(one.with_others(new) for one, new in zip(self.values, other.values, strict=True))
         return replace(self, rows=self.rows.with_others(other.rows), values=values)
 
-    def blobs(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """As they are stored."""
+    def blobs(self, order: Hashes) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """As they are stored, with hashes of the rows in their order."""
         samples = (self.rows, *self.values)
         header = {
             "columns": self.columns,
             "samples": [{"most": each.most, "is_whole": each.is_whole, "n": each.n} for each in samples],
         }
         blobs = {f"{at}/hashes": each.hashes.astype("<u8").tobytes() for at, each in enumerate(samples)}
-        return header, blobs | {f"{at}/counts": each.counts.astype("<i8").tobytes() for at, each in enumerate(samples)}
+        blobs |= {f"{at}/counts": each.counts.astype("<i8").tobytes() for at, each in enumerate(samples)}
+        return header, {**blobs, "order": order.astype("<u8").tobytes()}
 
     @classmethod
-    def of_blobs(cls, header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> Self:
+    def of_blobs(cls, header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> tuple[Self, Hashes]:
         samples = [
             Sample(
                 hashes=np.frombuffer(blobs[f"{at}/hashes"], dtype="<u8").astype(np.uint64),
@@ -153,7 +154,8 @@ class Marks:
             )
             for at, each in enumerate(header["samples"])
         ]
-        return cls(columns=tuple(header["columns"]), rows=samples[0], values=tuple(samples[1:]))
+        marks = cls(columns=tuple(header["columns"]), rows=samples[0], values=tuple(samples[1:]))
+        return marks, np.frombuffer(blobs["order"], dtype="<u8").astype(np.uint64)
 
 
 def share_rows(one: Marks, other: Marks, least: int) -> bool:
@@ -260,22 +262,23 @@ class KnownTable:
 
     def save(self) -> None:
         """Write it; on the disk when this returns."""
-        header, blobs = self.marks.blobs()
+        header, blobs = self.marks.blobs(self.order)
         header |= {
             "levels": dict(self.levels),
             "min_report": self.min_report,
             "digest": self.digest,
             "states": self.states,
         }
-        write_blobs(self.folder / KNOWN, header, {**blobs, "order": self.order.astype("<u8").tobytes()})
+        write_blobs(self.folder / KNOWN, header, blobs)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         header, blobs = read_blobs(folder / KNOWN)
+        marks, order = Marks.of_blobs(header, blobs)
         return cls(
             folder=folder,
-            marks=Marks.of_blobs(header, blobs),
-            order=np.frombuffer(blobs["order"], dtype="<u8").astype(np.uint64),
+            marks=marks,
+            order=order,
             levels={name: tuple(own) for name, own in header["levels"].items()},
             min_report=header["min_report"],
             digest=header["digest"],
@@ -357,11 +360,9 @@ class TableRecord:
 
 def write_marks(folder: Path, marks: Marks, order: Hashes) -> None:
     """Keep the marks of a site's table in its state folder, for the record."""
-    header, blobs = marks.blobs()
-    write_blobs(folder / MARKS, header, {**blobs, "order": order.astype("<u8").tobytes()})
+    write_blobs(folder / MARKS, *marks.blobs(order))
 
 
 def read_marks(folder: Path) -> tuple[Marks, Hashes]:
     """Marks of a site's table, and hashes of its rows in their order."""
-    header, blobs = read_blobs(folder / MARKS)
-    return Marks.of_blobs(header, blobs), np.frombuffer(blobs["order"], dtype="<u8").astype(np.uint64)
+    return Marks.of_blobs(*read_blobs(folder / MARKS))

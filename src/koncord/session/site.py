@@ -17,7 +17,7 @@ from koncord.aggregate.base import Aggregator, Grouped, LabelOf, Local, as_insta
 from koncord.aggregate.private import PrivateClient, check_private_form, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.named import made
-from koncord.kernels.assign import sums_by_label
+from koncord.kernels.assign import means_by_label
 from koncord.prepare.columns import level_counts
 from koncord.prepare.plan import OTHER
 from koncord.privacy.budget import Accountant, Budget
@@ -215,7 +215,7 @@ class Site:
             return setup.attribute(self.X, labels, message, self.min_report)
         allowed, cells = self.partition.apart(labels, of=lambda cells: message.assign(self._means_of(cells)))
         X, k = self._sent_rows(cells), len(cells)
-        counts, means = np.bincount(cells.of_row, minlength=k), self._means_of(cells)
+        counts, means = np.bincount(cells.of_row, minlength=k), means_of_cells(X, cells)
         inside = X - means[cells.of_row]
         scatters = np.bincount(cells.of_row, np.vecdot(inside, inside), minlength=k).astype(np.float64)
         of_cell = allowed[np.unique(cells.of_row, return_index=True)[1]]
@@ -309,10 +309,7 @@ class Site:
 
     def _means_of(self, cells: JointCells) -> FloatArray:
         """Means of the cells on the agreed scale, as they are sent, (n_cells, n_features)."""
-        X, k = self._sent_rows(cells), len(cells)
-        counts = np.bincount(cells.of_row, minlength=k)
-        means: FloatArray = sums_by_label(X, cells.of_row, k) / np.maximum(counts, 1)[:, None]
-        return means
+        return means_of_cells(self._sent_rows(cells), cells)
 
     def _sent_rows(self, cells: JointCells) -> FloatArray:
         """The rows on the agreed scale that sums are sent of, two-valued columns as they are sent."""
@@ -470,6 +467,11 @@ def summed_client(
 def as_answered(rows: Rows) -> FloatArray:
     """The table of a partition with its gaps."""
     return np.where(rows.gaps, np.nan, rows.X) if rows.gaps.any() else rows.X
+
+
+def means_of_cells(X: FloatArray, cells: JointCells) -> FloatArray:
+    """Mean (n_cells, n_features) of the rows of each cell."""
+    return means_by_label(X, cells.of_row, otherwise=np.zeros((len(cells), X.shape[1])))
 
 
 def check_complete(name: str, X: FloatArray, levels: Mapping[str, tuple[str, ...]]) -> None:

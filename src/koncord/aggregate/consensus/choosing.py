@@ -143,7 +143,7 @@ class Look:
     belongs: IntArray  # of every micro-cluster of the clients: the one it went into
     shapes: Shapes
     labels: Labelings
-    null: "Null"
+    null: Null
     candidates: tuple[Candidate, ...]
 
     @property
@@ -204,7 +204,7 @@ def choose(
     *,
     max_clusters: int,
     slack: float,
-    null_of: "NullOf | None" = None,
+    null_of: NullOf | None = None,
 ) -> Choice:
     """Choose a clustering of `micro`, which clients with so many `rows` reported.
 
@@ -253,7 +253,7 @@ def best_look(
     *,
     max_clusters: int,
     slack: float,
-    null_of: "NullOf",
+    null_of: NullOf,
 ) -> tuple[Look, Candidate, float]:
     """The best candidate and all others, with columns weighed as it was found; and structure in multiples of chance."""
     scales = column_scales(micro, np.arange(len(micro)))
@@ -309,15 +309,14 @@ def in_largest(look: Look, candidate: Candidate) -> IntArray:
 
 def with_hidden(look: Look, chosen: Candidate, max_clusters: int) -> IntArray:
     """The clusters of the chosen clustering, and those that are hidden in one that holds most of the rows."""
-    labels = look.labels_of(chosen).copy()
-    largest = int(np.bincount(labels, look.micro.counts).argmax())
+    labels, own = look.labels_of(chosen).copy(), in_largest(look, chosen)
     least = MOST_ROWS * look.micro.counts.sum()
     for new in range(chosen.n_clusters, max_clusters):
-        own = np.flatnonzero(labels == largest)
         is_hidden = hidden_in(taken(look.micro, own), CLEAR) if look.micro.counts[own].sum() >= least else None
         if is_hidden is None:
             break
         labels[own[is_hidden]] = new
+        own = own[~is_hidden]
     return labels
 
 
@@ -334,7 +333,7 @@ def look_at(
     rows: IntArray,
     rng: np.random.Generator,
     scales: FloatArray,
-    null_of: "NullOf",
+    null_of: NullOf,
     *,
     max_clusters: int,
 ) -> Look:
@@ -506,7 +505,7 @@ def column_scales(micro: MicroClusters, labels: IntArray) -> FloatArray:
     return scales
 
 
-def times_chance(candidates: Sequence[Candidate], null: "Null", n_micro: int) -> float:
+def times_chance(candidates: Sequence[Candidate], null: Null, n_micro: int) -> float:
     """Structure in multiples of chance: of the gap, or the mean of gap and separation if that is less.
 
     It is that of `n_micro` micro-clusters. Clusterings of hardly more than one micro-cluster a cluster do not count.
