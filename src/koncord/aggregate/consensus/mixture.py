@@ -14,11 +14,14 @@ do not shape a cluster.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
+from koncord._jobs import spread
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.separation import LEAST_RIDGE, NO_VARIANCE, ridged, second_moments, shape_of
 from koncord.kernels.assign import nearest
@@ -81,9 +84,9 @@ def fit_gaussians(
     if is_apart.all() or told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
         return maximized(parts, chosen), chosen
     rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // k))
-    best = fit_to_rows(rows, chosen, parts.variance)
-    for start, least in [(chosen, 0.0), *((drawn, LEAST_GAIN) for drawn in drawn_starts(parts, k, rng))]:
-        fit = fit_to_rows(rows, fit_to_means(parts, start), parts.variance)
+    starts = spread(partial(fit_to_means, parts), [chosen, *drawn_starts(parts, k, rng)])
+    best, *others = spread(partial(fit_to_rows, rows, variance=parts.variance), [chosen, *starts])
+    for fit, least in zip(others, [0.0, *repeat(LEAST_GAIN, len(others) - 1)], strict=True):
         joins = joined(parts, labels, fit.of_micro(len(labels))) & is_apart
         if fit.likelihood > best.likelihood + least and not joins.any():
             best = fit
