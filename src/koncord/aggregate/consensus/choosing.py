@@ -28,8 +28,9 @@ one (`koncord.aggregate.consensus.hidden`).
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, log
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ from koncord.aggregate.consensus.hierarchies import (
     CONDENSED,
     NESTED,
     WARD,
+    Hierarchy,
     Judged,
     Key,
     Labelings,
@@ -344,32 +346,51 @@ def look_at(
     gaussian = null_of(weighed, rows, rng, scales)
     null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
 
-    def observed() -> tuple[dict[Key, IntArray], dict[Key, Judged]]:
-        labels = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
-        return labels, judged(coarse, labels)
+    shapes = Shapes(coarse, weighed.covariance_inside())
+    ks = grid(most, every=EVERY_K, step=STEP)
+
+    def observed(hierarchy: Hierarchy) -> Observed:
+        labels = labelings(coarse, ks, (hierarchy,))
+        distances = {key: shapes.apart(own) for key, own in labels.items()} if len(micro.axes) else {}
+        return Observed(labels, judged(coarse, labels), distances)
 
     # The draws are the only work here that takes random numbers, and it takes them first.
     draws = gaussian.draws(rng, null_ks, DRAWS, DRAWN_ROWS)
-    work: list[Callable[[], Any]] = [observed, *draws]
-    (found, values), *by_chance = spread(done, work)
+    work: list[Callable[[], Any]] = [*draws, *(partial(observed, each) for each in (WARD, AVERAGE, CONDENSED))]
+    *by_chance, ward, average, condensed = spread(done, work)
+    found: Observed = ward | average | condensed
     null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:
-        if low < times_chance(null.compared(values), null, len(coarse)) < high:
+        if low < times_chance(null.compared(found.values), null, len(coarse)) < high:
             more = gaussian.draws(rng, null_ks, MORE_DRAWS, MORE_ROWS)
             null = null.and_more(Null.of(null_ks, spread(done, more)))
-    shapes = Shapes(coarse, weighed.covariance_inside())
     return Look(
         scales=scales,
         micro=coarse,
         belongs=belongs,
         shapes=shapes,
-        labels=found,
+        labels=found.labels,
         null=null,
-        candidates=tuple(
-            with_apart(each, shapes, found[each.hierarchy, each.n_clusters], belongs) if len(micro.axes) else each
-            for each in null.compared(values)
-        ),
+        candidates=tuple(found.with_apart(each, belongs) for each in null.compared(found.values)),
     )
+
+
+class Observed(NamedTuple):
+    """Clusterings of the micro-clusters by some hierarchies, and what is known of them without the null model."""
+
+    labels: dict[Key, IntArray]
+    values: dict[Key, Judged]
+    distances: dict[Key, FloatArray]  # d' (k,) of the clusters of each; empty where axes are not known
+
+    def __or__(self, other: "Observed") -> "Observed":
+        return Observed(self.labels | other.labels, self.values | other.values, self.distances | other.distances)
+
+    def with_apart(self, candidate: Candidate, belongs: IntArray) -> Candidate:
+        """The candidate with what d' says of its clusters, where it is known."""
+        if not self.distances:
+            return candidate
+        key = candidate.hierarchy, candidate.n_clusters
+        return with_distances(candidate, self.distances[key], self.labels[key], belongs)
 
 
 def done(work: Callable[[], T]) -> T:
@@ -377,11 +398,15 @@ def done(work: Callable[[], T]) -> T:
 
 
 def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: IntArray) -> Candidate:
-    """The candidate with what d' says of its clusters.
+    """The candidate with what d' says of its clusters."""
+    return with_distances(candidate, shapes.apart(labels), labels, belongs)
+
+
+def with_distances(candidate: Candidate, distances: FloatArray, labels: IntArray, belongs: IntArray) -> Candidate:
+    """The candidate with what d' (k,) says of its clusters.
 
     A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
     """
-    distances = shapes.apart(labels)
     most = np.where(np.bincount(labels[belongs]) == 1, 0.0, MOST_GAINED)
     gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
     return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
