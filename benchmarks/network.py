@@ -6,7 +6,7 @@ Every run is a JSON line of `--out`.
     python benchmarks/network.py                        # all methods: 5 minutes
     python benchmarks/network.py --show docs/network/exchanges.jsonl    # the table of docs/network.md
     python benchmarks/network.py --methods kfed --rows 300
-    python benchmarks/network.py --methods consensus fedkmeans --sites 25 --rows 200
+    python benchmarks/network.py --methods consensus --sites 5 25 50 --rows 100     # 50 sites take 13 GB
 
 Another version of koncord is measured with its own command, and with the options that its `koncord join` needs:
 
@@ -81,7 +81,7 @@ class Measured:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--sites", type=int, nargs="+", default=[3], help="numbers of sites, one after the other")
     parser.add_argument("--rows", type=int, help="of each site (default: all of its share of the 5,000)")
     parser.add_argument("--koncord", default=str(Path(sys.executable).parent / "koncord"), help="the command")
     parser.add_argument("--version", default="now", help="what the rows call this version")
@@ -95,10 +95,16 @@ def main() -> None:
     if args.show:
         print(show(rows_of(args.show)))
         return
-    out = args.out.absolute()
+    args.out = args.out.absolute()
+    for n_sites in args.sites:
+        measure_all(n_sites, args)
+
+
+def measure_all(n_sites: int, args: argparse.Namespace) -> None:
+    """A run of each method with so many sites, each a line of the file."""
     with TemporaryDirectory(prefix="koncord-benchmark-") as name:
         os.chdir(name)
-        bench = Bench(args.koncord, shlex.split(args.join_options), [f"site{at:02}" for at in range(args.sites)])
+        bench = Bench(args.koncord, shlex.split(args.join_options), [f"site{at:02}" for at in range(n_sites)])
         write_tables(args.rows, bench.sites)
         with ExitStack() as stack:
             serve = bench.start(
@@ -108,7 +114,7 @@ def main() -> None:
                 bench.call("invite", site)
             for method in args.methods:
                 row = bench.measure(method, serve, version=args.version, rows=args.rows)
-                with out.open("a", encoding="utf-8") as file:
+                with args.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(row)) + "\n")
                 print(json.dumps(asdict(row)), flush=True)
 

@@ -15,7 +15,6 @@ do not shape a cluster.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -86,11 +85,11 @@ def fit_gaussians(
     rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // k))
     starts = spread(partial(fit_to_means, parts), [chosen, *drawn_starts(parts, k, rng)])
     best, *others = spread(partial(fit_to_rows, rows, variance=parts.variance), [chosen, *starts])
-    for fit, least in zip(others, [0.0, *repeat(LEAST_GAIN, len(others) - 1)], strict=True):
-        joins = joined(parts, labels, fit.of_micro(len(labels))) & is_apart
+    for fit, least in zip(others, [0.0, *[LEAST_GAIN] * (len(others) - 1)], strict=True):
+        joins = joined(parts, labels, fit.shares) & is_apart
         if fit.likelihood > best.likelihood + least and not joins.any():
             best = fit
-    shares = best.of_micro(len(labels))
+    shares = best.shares
     # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
     is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
     kept = is_most | (parts.counts @ shares >= 1)
@@ -168,16 +167,11 @@ class Rows(NamedTuple):
 class RowFit(NamedTuple):
     """A mixture of drawn rows."""
 
-    shares: FloatArray  # (m, k) of each row in each cluster
+    shares: FloatArray  # (n, k) of each micro-cluster that rows were drawn from in each cluster
     counts: FloatArray  # (k,)
     means: FloatArray  # (k, q)
     covariances: FloatArray  # (k, q, q)
     likelihood: float  # mean log density of a row, but for a constant
-
-    def of_micro(self, n: int) -> FloatArray:
-        """Shares (n, k) of the n micro-clusters that the rows were drawn from."""
-        found: FloatArray = self.shares.reshape(n, -1, self.shares.shape[1]).mean(axis=1)
-        return found
 
 
 def drawn_rows(parts: Parts, rng: np.random.Generator, n_rows: int) -> Rows:
@@ -199,7 +193,8 @@ def fit_to_rows(rows: Rows, shares: FloatArray, variance: float) -> RowFit:
     The clusters are fitted as t distributions, in which a row counts the less the farther off it is (Peel and
     McLachlan, 2000), so that the tails of one do not shape it, nor need another one.
     """
-    shares = np.repeat(shares, len(rows.X) // len(shares), axis=0)
+    n = len(shares)
+    shares = np.repeat(shares, len(rows.X) // n, axis=0)
     pulls = np.ones_like(shares)
     q = rows.X.shape[1]
     for left in reversed(range(DRAWN_STEPS)):
@@ -217,7 +212,8 @@ def fit_to_rows(rows: Rows, shares: FloatArray, variance: float) -> RowFit:
     weighed = before * squared * rows.weights[:, None]
     sizes = weighed.sum(axis=0) / np.maximum((weighed * held).sum(axis=0), np.finfo(float).tiny)
     covariances = covariances * np.maximum(sizes, 1.0)[:, None, None]
-    return RowFit(before, counts, means, covariances, float(rows.weights @ likelihoods / rows.weights.sum()))
+    of_micro = before.reshape(n, -1, before.shape[1]).mean(axis=1)
+    return RowFit(of_micro, counts, means, covariances, float(rows.weights @ likelihoods / rows.weights.sum()))
 
 
 def moments_of(
