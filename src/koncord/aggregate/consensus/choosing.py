@@ -26,7 +26,7 @@ skewed or heavy-tailed cloud have none. Last, a mixture of two Gaussians looks f
 one (`koncord.aggregate.consensus.hidden`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, log
@@ -271,9 +271,7 @@ def best_look(
     by_column = clear_scales(micro, rng) if chosen.certainty < WEIGHING else None
     if by_column is not None:
         weighed = look_at(micro, rows, rng, by_column, null_of, max_clusters=max_clusters)
-        clear = most_apart(
-            each for each in weighed.candidates if each.certainty >= CERTAIN and each.least_apart >= CLEAR
-        )
+        clear = most_apart(clear_ones(weighed.candidates))
         if clear is not None and not clear.n_clusters <= chosen.n_clusters < PIECES * clear.n_clusters:
             found = best_of(weighed, weighed.candidates, is_structured, slack)
             look, chosen = weighed, found if found.certainty >= CERTAIN else clear
@@ -448,16 +446,35 @@ def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool
     found = ranking(compact, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
-    is_certain = standing.certainty >= CERTAIN
     if found is None:
         certain = most_apart(each for each in candidates if each.certainty >= CERTAIN)
         if certain is None or not (look.has_valley(standing, certain) or look.exceeds_null(certain)):
             return ONE_CLUSTER
         return standing if standing.certainty >= WEIGHING and standing.least_apart > APART else certain
+    best = better_of(look, candidates, standing, found, most_separated=max(each.separation for each in compact))
+    clear = most_apart(clear_ones(candidates)) if best.certainty < CERTAIN else None
+    return clear if clear is not None and is_better(look, clear, best) else best
+
+
+def is_better(look: Look, clear: Candidate, other: Candidate) -> bool:
+    """Whether clear clusters are better than those that are not: as separated, likelier, and of comparable gap.
+
+    The gap does not count where the others are no more separated than by chance: then they are pieces of heavy tails.
+    """
+    is_by_chance = other.separation <= TIMES_CHANCE * look.null.separation_by_chance
+    is_as_compact = is_by_chance or clear.gap >= LEAST_SHARE_OF_GAP * other.gap
+    return clear.separation >= other.separation and is_as_compact and look.is_likelier(clear, other)
+
+
+def better_of(
+    look: Look, candidates: Sequence[Candidate], standing: Candidate, found: Candidate, *, most_separated: float
+) -> Candidate:
+    """Of the first answer, `standing`, and the second one, `found`; or fewer clusters that are certain."""
+    is_certain = standing.certainty >= CERTAIN
     if found.n_clusters <= standing.n_clusters:
         # Fewer clusters may stand apart for certain: among clusterings as separated as any, and no coarser than the
         # second answer.
-        least = max(each.separation for each in compact) - AS_SEPARATED
+        least = most_separated - AS_SEPARATED
         finer = [each for each in candidates if each.n_clusters >= found.n_clusters and each.separation >= least]
         certain = most_apart(each for each in finer if each.certainty >= CERTAIN)
         if is_certain:
@@ -473,6 +490,11 @@ def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool
     # Clusters that are certain are cut into a few pieces only where a mixture gains by it as well.
     is_cut = is_certain and found.n_clusters <= MOST_PIECES * standing.n_clusters
     return found if is_as_good and (not is_cut or look.is_likelier(found, standing)) else standing
+
+
+def clear_ones(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The candidates whose clusters are certain, and do not overlap."""
+    return (each for each in candidates if each.certainty >= CERTAIN and each.least_apart >= CLEAR)
 
 
 def as_compact(candidates: Sequence[Candidate], chance: float) -> list[Candidate]:

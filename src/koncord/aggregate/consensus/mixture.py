@@ -48,6 +48,8 @@ TAIL = 12.0
 LEAST_GAIN = 0.05
 # Share of two clusters that must be in one of a fit for the fit to join them.
 JOINED = 0.5
+# A cluster with this share of all rows is not cut by a fit: this share of it stays together.
+MOST_ROWS, KEPT = 0.7, 0.95
 # Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
 # say which micro-clusters belong together.
 TOLD_BY_CLIENTS = 0.8
@@ -75,7 +77,7 @@ def fit_gaussians(
     `is_apart` (k, k) says which clusters are clearly apart. Where all are, they are shaped as they are: a fit can only
     gain where clusters overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client
     holds a single cluster: micro-clusters of one client belong together, whatever a density says. A fit that joins two
-    clusters that are clearly apart is not taken.
+    clusters that are clearly apart, or cuts one that holds most of the rows, is not taken.
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
     k = chosen.shape[1]
@@ -86,10 +88,13 @@ def fit_gaussians(
     starts = spread(partial(fit_to_means, parts), [chosen, *drawn_starts(parts, k, rng)])
     best, *others = spread(partial(fit_to_rows, rows, variance=parts.variance), [chosen, *starts])
     for fit, least in zip(others, [0.0, *[LEAST_GAIN] * (len(others) - 1)], strict=True):
-        joins = joined(parts, labels, fit.shares) & is_apart
-        if fit.likelihood > best.likelihood + least and not joins.any():
+        in_fit = rows_in(parts, labels, fit.shares)
+        is_spoiled = (joined(in_fit) & is_apart).any() or is_largest_cut(in_fit)
+        if fit.likelihood > best.likelihood + least and not is_spoiled:
             best = fit
     shares = best.shares
+    if is_largest_cut(rows_in(parts, labels, shares)):
+        return maximized(parts, chosen), chosen
     # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
     is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
     kept = is_most | (parts.counts @ shares >= 1)
@@ -103,14 +108,28 @@ def fit_gaussians(
     return gaussians, shares / shares.sum(axis=1, keepdims=True)
 
 
-def joined(parts: Parts, labels: IntArray, shares: FloatArray) -> BoolArray:
-    """Whether one cluster of the `shares` (n, k) has most of the rows of both, for every two clusters of `labels`."""
+def rows_in(parts: Parts, labels: IntArray, shares: FloatArray) -> FloatArray:
+    """Rows (k, k_fit) of each cluster of `labels` in each cluster of a fit with these `shares` (n, k_fit)."""
     rows = np.zeros((int(labels.max()) + 1, shares.shape[1]))
     np.add.at(rows, labels, shares * parts.counts[:, None])
-    rows /= rows.sum(axis=1, keepdims=True)
-    found = np.asarray((np.minimum(rows[:, None], rows) > JOINED).any(axis=2))
+    return rows
+
+
+def joined(rows: FloatArray) -> BoolArray:
+    """Whether one cluster of a fit has most of the `rows` (k, k_fit) of both, for every two clusters."""
+    parts = rows / rows.sum(axis=1, keepdims=True)
+    found = np.asarray((np.minimum(parts[:, None], parts) > JOINED).any(axis=2))
     np.fill_diagonal(found, False)
     return found
+
+
+def is_largest_cut(rows: FloatArray) -> bool:
+    """Whether a cluster that has most of the `rows` (k, k_fit) is in pieces in the fit.
+
+    A rare cluster beside it would grow to be one of them, where the large one is no Gaussian.
+    """
+    largest = rows[rows.sum(axis=1).argmax()]
+    return bool(largest.sum() >= MOST_ROWS * rows.sum() and largest.max() < KEPT * largest.sum())
 
 
 def told_by_clients(parts: Parts, shares: FloatArray) -> float:
@@ -331,11 +350,16 @@ def information(micro: MicroClusters, labels: IntArray) -> float:
     """
     parts = parts_of([micro], np.ones(micro.means.shape[1]))
     k, q = int(labels.max()) + 1, len(parts.axes)
-    shares = np.eye(k)[labels]
+    n_parameters = k - 1 + k * q + k * q * (q + 1) / 2
+    return float(n_parameters * np.log(parts.counts.sum()) - 2 * log_likelihood(parts, labels))
+
+
+def log_likelihood(parts: Parts, labels: IntArray) -> float:
+    """Of all rows, by the mixture that starts from the clusters `labels`; but for a constant."""
+    shares = np.eye(int(labels.max()) + 1)[labels]
     for _ in range(INFORMATION_STEPS):
         fitted = maximized(parts, shares)
         joint = log_joint(parts, fitted, shares)
         likelihoods = logsumexp(joint, axis=1)
         shares = np.exp(joint - likelihoods[:, None])
-    n_parameters = k - 1 + k * q + k * q * (q + 1) / 2
-    return float(n_parameters * np.log(parts.counts.sum()) - 2 * parts.counts @ likelihoods)
+    return float(parts.counts @ likelihoods)
