@@ -48,6 +48,7 @@ from koncord.aggregate.consensus.hierarchies import (
 from koncord.aggregate.consensus.microclusters import (
     N_AXES,
     MicroClusters,
+    micro_clusters_by,
     micro_clusters_of,
     stacked,
 )
@@ -967,6 +968,39 @@ def test_two_clusters_are_joined_where_one_of_the_fit_has_most_of_both():
     labels = np.array([0, 0, 1, 1, 2, 2])
     shares = np.eye(3)[[0, 0, 0, 0, 1, 2]]
     assert joined(rows_in(parts, labels, shares)).tolist() == [[False, True, False], [True, False, False], [False] * 3]
+
+
+def test_a_cluster_between_two_others_is_mixed_where_its_rows_scatter_as_far_as_both():
+    rng = np.random.default_rng(0)
+    left, right, third = (at + rng.standard_normal((200, 2)) for at in ([0, 0], [30, 0], [15, 60]))
+    between = np.array([15, 0]) + rng.standard_normal((200, 2))
+    both = np.concatenate([left[:100], right[:100]])
+    wide = 12 * rng.standard_normal((200, 2)) + [-10, -70]
+
+    def are_mixed(*clusters):
+        X = np.concatenate(clusters)
+        groups = np.array_split(np.arange(len(X)), len(X) // 20)
+        labels = np.repeat(np.arange(len(clusters)), 10)
+        order = np.concatenate([np.r_[0:200:2, 1:200:2] + 200 * at for at in range(len(clusters))])
+        micro = micro_clusters_by(X, [order[rows] for rows in groups])
+        return Shapes(micro, micro.covariance_inside()).are_mixed(labels).tolist()
+
+    shuffled = rng.permutation(both)
+    assert are_mixed(left, right, third, shuffled) == [False, False, False, True]
+    assert are_mixed(left, right, third, between) == [False] * 4  # rows of its own
+    assert are_mixed(left, right, third, wide) == [False] * 4  # wide, but not between two others
+    assert are_mixed(left, shuffled) == [False, False]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_far_apart_are_counted_though_small_sites_cannot_tell_all_of_them_apart(seed):
+    rng = np.random.default_rng([seed, 6])
+    centers = rng.normal(0, 3, (8, 10))
+    classes = [rng.integers(0, 8, 300) for _ in range(30)]
+    tables = [centers[y] + rng.standard_normal((300, 10)) for y in classes]
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(tables)
+    assert found.n_clusters_ == 8
+    assert adjusted_rand_score(np.concatenate(classes), np.concatenate(found.labels_)) > 0.95
 
 
 def test_a_cluster_of_most_rows_must_stay_together_in_a_fit():

@@ -349,8 +349,8 @@ def look_at(
 
     def observed(hierarchy: Hierarchy) -> Observed:
         labels = labelings(coarse, ks, (hierarchy,))
-        distances = {key: shapes.apart(own) for key, own in labels.items()} if len(micro.axes) else {}
-        return Observed(labels, judged(coarse, labels), distances)
+        apart = {key: apart_of(shapes, own, belongs) for key, own in labels.items()} if len(micro.axes) else {}
+        return Observed(labels, judged(coarse, labels), apart)
 
     # The draws are the only work here that takes random numbers, and it takes them first.
     draws = gaussian.draws(rng, null_ks, DRAWS, DRAWN_ROWS)
@@ -369,7 +369,7 @@ def look_at(
         shapes=shapes,
         labels=found.labels,
         null=null,
-        candidates=tuple(found.with_apart(each, belongs) for each in null.compared(found.values)),
+        candidates=tuple(found.with_apart(each) for each in null.compared(found.values)),
     )
 
 
@@ -378,17 +378,22 @@ class Observed(NamedTuple):
 
     labels: dict[Key, IntArray]
     values: dict[Key, Judged]
-    distances: dict[Key, FloatArray]  # d' (k,) of the clusters of each; empty where axes are not known
+    apart: "dict[Key, Apart]"  # empty where axes are not known
 
     def __or__(self, other: "Observed") -> "Observed":
-        return Observed(self.labels | other.labels, self.values | other.values, self.distances | other.distances)
+        return Observed(self.labels | other.labels, self.values | other.values, self.apart | other.apart)
 
-    def with_apart(self, candidate: Candidate, belongs: IntArray) -> Candidate:
+    def with_apart(self, candidate: Candidate) -> Candidate:
         """The candidate with what d' says of its clusters, where it is known."""
-        if not self.distances:
-            return candidate
         key = candidate.hierarchy, candidate.n_clusters
-        return with_distances(candidate, self.distances[key], self.labels[key], belongs)
+        return replace(candidate, **self.apart[key]._asdict()) if self.apart else candidate
+
+
+class Apart(NamedTuple):
+    """What d' says of the clusters of a clustering, as in a candidate."""
+
+    apart: float
+    least_apart: float
 
 
 def done(work: Callable[[], T]) -> T:
@@ -397,17 +402,19 @@ def done(work: Callable[[], T]) -> T:
 
 def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: IntArray) -> Candidate:
     """The candidate with what d' says of its clusters."""
-    return with_distances(candidate, shapes.apart(labels), labels, belongs)
+    return replace(candidate, **apart_of(shapes, labels, belongs)._asdict())
 
 
-def with_distances(candidate: Candidate, distances: FloatArray, labels: IntArray, belongs: IntArray) -> Candidate:
-    """The candidate with what d' (k,) says of its clusters.
+def apart_of(shapes: Shapes, labels: IntArray, belongs: IntArray) -> Apart:
+    """What d' says of clusters.
 
-    A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
+    One of a single micro-cluster adds nothing, nor does one that may be of mixed ones: these may be rows of two
+    clusters that a site could not tell apart.
     """
-    most = np.where(np.bincount(labels[belongs]) == 1, 0.0, MOST_GAINED)
+    distances = shapes.apart(labels)
+    most = np.where((np.bincount(labels[belongs]) == 1) | shapes.are_mixed(labels), 0.0, MOST_GAINED)
     gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
-    return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
+    return Apart(float(gained), float(distances.min()))
 
 
 def most_apart(candidates: Iterable[Candidate]) -> Candidate | None:

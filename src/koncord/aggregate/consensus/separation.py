@@ -7,17 +7,20 @@ with one peak at most the square root of 3, and two Gaussians 2, 3 and 4 standar
 """
 
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
-from koncord.types import FloatArray, IntArray
+from koncord.types import BoolArray, FloatArray, IntArray
 
 # Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise.
 MOST_AXES = 10
 # Clusters that each is compared with, the nearest ones.
 N_NEAREST = 3
+# Clusters around one that it may be rows of two of.
+N_AROUND = 6
 # Added to the variance of every direction, as a share of the mean one, so that no covariance is singular.
 RIDGE = 1e-3
 # The same where clusters have no spread at all, as a share of the variance of all rows; and where all rows are equal.
@@ -27,6 +30,9 @@ GRID = np.linspace(-0.1, 1.1, 37)
 # A density of few micro-clusters is rough: each is drawn wider, by up to three times, where a pair has fewer than so
 # many.
 FEW_MICRO_CLUSTERS, WIDER = 6, 2.0
+# Of the squared distance of two clusters: how far off the line between them a cluster of rows of both may be. And the
+# share of the scatter of such rows that it has at least.
+MOST_ASIDE, LEAST_OF_MIXED = 0.05, 0.5
 LEAST_WIDTH = 0.02  # of a micro-cluster on the line, as a share of the distance of the means
 
 
@@ -35,6 +41,7 @@ class Shapes:
 
     def __init__(self, micro: MicroClusters, covariance: FloatArray, most_axes: int = MOST_AXES) -> None:
         self.counts = micro.counts.astype(float)
+        self.scatters = micro.scatters
         shares = self.counts / self.counts.sum()
         gaps = micro.means - shares @ micro.means
         shape = shape_of(covariance)
@@ -77,6 +84,24 @@ class Shapes:
         one, other = np.triu_indices(len(counts), 1)
         found = np.full((len(counts), len(counts)), np.inf)
         found[one, other] = found[other, one] = distances_apart(counts, means, scatters, tied, one, other)
+        return found
+
+    def are_mixed(self, labels: IntArray) -> BoolArray:
+        """Which clusters (k,) may be rows of two others that clients could not tell apart.
+
+        They lie between these two, and the rows of a micro-cluster scatter as far as rows of both would.
+        """
+        counts, means, _, _ = self.clusters(labels)
+        inside = np.bincount(labels, self.scatters) / counts
+        nearest = neighbors(means, N_AROUND)[1].reshape(len(means), -1)
+        found = np.zeros(len(means), dtype=np.bool_)
+        for one, other in combinations(nearest.T, 2):
+            line, gap = means[other] - means[one], means - means[one]
+            length = np.maximum(np.vecdot(line, line), np.finfo(float).tiny)
+            at = np.vecdot(gap, line) / length
+            aside = np.vecdot(gap, gap) / length - at**2
+            more = (inside - np.minimum(inside[one], inside[other])) / length
+            found |= (at > 0) & (at < 1) & (aside < MOST_ASIDE) & (more > LEAST_OF_MIXED * at * (1 - at))
         return found
 
     def deepest_valley(self, labels: IntArray) -> float:
@@ -137,11 +162,11 @@ def shape_of(covariance: FloatArray) -> FloatArray:
     return found
 
 
-def neighbors(means: FloatArray) -> tuple[IntArray, IntArray]:
+def neighbors(means: FloatArray, most: int = N_NEAREST) -> tuple[IntArray, IntArray]:
     """Each cluster beside each of its nearest ones, as two index arrays."""
     distances = cdist(means, means)
     np.fill_diagonal(distances, np.inf)
-    n = min(N_NEAREST, len(means) - 1)
+    n = min(most, len(means) - 1)
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :n]
     return np.repeat(np.arange(len(means)), n), nearest.ravel()
 
