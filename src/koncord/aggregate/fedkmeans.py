@@ -208,7 +208,6 @@ class FedKMeans(Aggregator):
     name = "fedkmeans"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Begin: begin, Refine: refine}
     private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {Begin: private_begin, Refine: private_refine}
-    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,
