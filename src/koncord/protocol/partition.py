@@ -3,7 +3,7 @@
 Two answers, of one run or of many, can be subtracted. So a site cuts its rows into cells once, of at least the floor's
 number of rows each, and every sum that it ever sends is a sum of whole cells: no linear combination of all of them
 stands for fewer rows than the floor. The cuts are the site's own (`koncord.kernels.cutting`), on the scale of the first
-run. No question moves them, and none makes more of them: cells that were cut where somebody asks told him, cut by cut,
+run. No question moves them, and none makes more of them: where cells are cut as somebody asks, he learns cut by cut
 where the row at the edge of a cell lies. Rows that are added later are cut once more, among themselves.
 
 What an answer is computed from are the cells (`koncord.protocol.surrogates`), not the rows, so that nothing but counts,

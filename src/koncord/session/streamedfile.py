@@ -2,7 +2,7 @@
 
 The table itself is not copied. It must stay as it is: each time it is used, names, sizes and times of its files are
 compared with those that it was joined with, and its rows by a digest when a site joins anew. The joint partition is a
-record of the answers that made it (`koncord.protocol.streamed`): what each sorted rows by, and which cells that left.
+record of the cuts that made it (`koncord.protocol.streamed`), and which cells that left.
 """
 
 import hashlib

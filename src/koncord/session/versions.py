@@ -2,11 +2,11 @@
 
 Two runs over tables that differ by one row would tell that row. So the rows that a site has answered about stay its
 answers' rows until enough of them changed: rows that were added are answered about once they are as many as the floor,
-as a cell of their own, and rows that were removed go once as many of one cell are gone. Rows that went come back only
-as the group that they went in. Until then the site answers from the rows as they were. All versions together are then
-still sums over cells of one partition. The first question for sums is kept, too: rows stay shaped as it says
-(`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike. So is the first plan
-by which missing values were filled in: of a row that was answered about they stay what they were.
+as a cell of their own, which is cut among itself, and rows that were removed go once as many of one cell are gone. Rows
+that went come back only as the group that they went in. Until then the site answers from the rows as they were. All
+versions together are then still sums over cells of one partition. The first question for sums is kept, too: rows stay
+shaped as it says (`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike. So
+is the first plan by which missing values were filled in: of a row that was answered about they stay what they were.
 
 The rows are in the site's own state folder (``answered``). What was answered of them, which holds no row, is there too
 until a run is answered, and from then on in a folder that all state folders over the table share
