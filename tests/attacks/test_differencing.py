@@ -241,7 +241,7 @@ def told_to_both(folders, X):
     seen = []
     for at, folder in enumerate(folders):
         coordinator = Malicious(folder, X)
-        coordinator.run = f"run-{at + 1}"
+        coordinator.run = f"run-{at + 2}"
         scales = np.ones(X.shape[1])
         scales[0] += 0.02 * at
         assert coordinator.prepare(scales=scales), coordinator.seen
@@ -291,7 +291,7 @@ def test_a_second_state_folder_over_some_of_the_rows_tells_no_row_or_does_not_jo
         except NotAllowed:
             outcomes[name] = None
         else:
-            outcomes[name] = told_to_both([place, second], X, 0.003)
+            outcomes[name] = told_to_both([place, second], X)
     with capsys.disabled():
         print(f"\n  a second state folder, rows told (None: does not join): {outcomes}", end=" ")
     assert outcomes["in another order"] == outcomes["a row fewer"] == outcomes["a row more"] == 0
