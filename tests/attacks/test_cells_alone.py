@@ -26,19 +26,9 @@ from koncord.protocol.wire import pack, unpack
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.types import FloatArray, IntArray
+from same_cells import turned
 
 N_TWINS, N_COLUMNS = 300, 3
-
-
-def turned(X, cells, rng):
-    """Other rows with the same counts, means and covariances of cells."""
-    other = X.copy()
-    for cell in np.unique(cells):
-        own = X[cells == cell]
-        basis = np.linalg.qr(np.c_[np.ones(len(own)), rng.normal(size=(len(own), len(own) - 1))])[0][:, 1:]
-        turn = np.linalg.qr(rng.normal(size=(basis.shape[1],) * 2))[0]
-        other[cells == cell] = own.mean(axis=0) + basis @ (turn @ (basis.T @ own))
-    return other
 
 
 def twins():

@@ -20,6 +20,7 @@ from koncord.protocol.wire import pack, unpack
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.versions import first_version, next_version
+from same_cells import turned
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -140,17 +141,6 @@ def test_surrogate_rows_are_those_of_any_rows_with_the_same_moments_of_the_cells
     other = turned(X, cells, rng)
     assert np.abs(other - X).max() > 0.1
     np.testing.assert_allclose(surrogate_rows(other, cells), surrogate_rows(X, cells), atol=1e-6)
-
-
-def turned(X, cells, rng):
-    """Other rows with the same counts, means and covariances of cells."""
-    other = X.copy()
-    for cell in np.unique(cells):
-        own = X[cells == cell]
-        basis = np.linalg.qr(np.c_[np.ones(len(own)), rng.normal(size=(len(own), len(own) - 1))])[0][:, 1:]
-        turn = np.linalg.qr(rng.normal(size=(basis.shape[1],) * 2))[0]
-        other[cells == cell] = own.mean(axis=0) + basis @ (turn @ (basis.T @ own))
-    return other
 
 
 def test_a_column_that_is_constant_in_a_cell_stays_so_to_the_last_bit():

@@ -119,6 +119,10 @@ class ScaledGroups(Protocol):
     """All rows of a table that is read batch by batch, sorted as the joint partition of the client allows."""
 
     @property
+    def n_labels(self) -> int:
+        """How many there are."""
+
+    @property
     def sample_labels(self) -> IntArray:
         """The label of each row of the sample."""
 

@@ -48,6 +48,7 @@ class ScaledStreamedGroups:
 
     groups: StreamedGroups
     scale: Scale
+    n_labels: int
     sample_labels: IntArray
 
     def batches(self) -> Iterator[tuple[FloatArray, IntArray]]:
@@ -290,7 +291,8 @@ class StreamedSite(Site):
         scale = self._scale_of(self.prepared.plan())
         cells = None if self.min_report <= 1 else self._cut(self.prepared, self.X)
         groups = StreamedGroups(rows=self.cells.rows, label=lambda coded: by(scale(coded)), cells=cells)
-        return ScaledStreamedGroups(groups=groups, scale=scale, sample_labels=groups.labels(self.all.sample))
+        sample_labels = groups.labels(self.all.sample)
+        return ScaledStreamedGroups(groups=groups, scale=scale, n_labels=n_labels, sample_labels=sample_labels)
 
     def _attributed(self, message: setup.Attribute) -> setup.Holdings:
         """Rows of each cluster, of all rows; silhouettes of cells or, without a floor, of rows of the sample."""

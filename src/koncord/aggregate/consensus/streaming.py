@@ -21,8 +21,7 @@ def streamed_report(local: StreamedLocal, least: int) -> MicroClusters:
         return nothing(d)
     # As many rows of the sample as of a table: with fewer the cuts could lie anywhere.
     groups = local.micro_clusters(least)
-    k = int(groups.sample_labels.max()) + 1
-    near = means_by_label(local.sample, groups.sample_labels, otherwise=np.zeros((k, d)))
+    near = means_by_label(local.sample, groups.sample_labels, otherwise=np.zeros((groups.n_labels, d)))
     return summed_micro_clusters(groups.batches(), near)
 
 
