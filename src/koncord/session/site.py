@@ -374,6 +374,10 @@ class Site:
             self.estimate = self._estimated(self._read_rows(self.prepared, self.X), self.prepared.seed)
         return self.estimate
 
+    def local_k(self) -> int:
+        """How many components phase 1 finds in what it may read; 0 of a table below the floor."""
+        return self.phase1().n_components if len(self.answered) >= self.min_report else 0
+
     def resume_measured(self, measured: setup.Measure) -> None:
         """Go on as if this site had just sent what its shaped values sum to."""
         self._shape(measured)
@@ -389,7 +393,7 @@ class Site:
         """What the server hears of phase 1, if it asks: nothing, of a table below the floor."""
         if not message.asks_local_k:
             return setup.Prepared(local_k=None)
-        return setup.Prepared(local_k=self.phase1().n_components if len(self.answered) >= self.min_report else 0)
+        return setup.Prepared(local_k=self.local_k())
 
     def resume(self, prepared: setup.Prepare, estimate: LocalEstimate | None, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
