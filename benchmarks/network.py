@@ -6,7 +6,7 @@ Every run is a JSON line of `--out`.
     python benchmarks/network.py                        # all methods: 5 minutes
     python benchmarks/network.py --show docs/network/exchanges.jsonl    # the table of docs/network.md
     python benchmarks/network.py --methods kfed --rows 300
-    python benchmarks/network.py --methods consensus fedkmeans --sites 25 --rows 200
+    python benchmarks/network.py --methods consensus --sites 5 25 50 --rows 100     # 50 sites take 13 GB
 
 Another version of koncord is measured with its own command, and with the options that its `koncord join` needs:
 
@@ -32,7 +32,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 
@@ -52,6 +52,7 @@ METHODS = {
 }
 READY_WITHIN = 300
 AT_A_TIME = 4  # sites that join at once
+LOOKED_AT = 10.0  # seconds after a run in which nothing is sent: sites look as often as between its exchanges
 LOOK_EVERY = 0.05  # seconds between looks at the processes of a site
 SECONDS = re.compile(r"^exchange \d+: .* \(([\d.]+) s\)", re.MULTILINE)
 KEPT = re.compile(r"^(Private_\w+|Rss):\s+(\d+) kB", re.MULTILINE)
@@ -76,12 +77,13 @@ class Measured:
     n_clusters: int
     load: float  # of the machine in the minute before the run
     at: str
+    superlink_looked_at: float | None = None  # its seconds of computing a second after the run, sites looking as in it
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--sites", type=int, nargs="+", default=[3], help="numbers of sites, one after the other")
     parser.add_argument("--rows", type=int, help="of each site (default: all of its share of the 5,000)")
     parser.add_argument("--koncord", default=str(Path(sys.executable).parent / "koncord"), help="the command")
     parser.add_argument("--version", default="now", help="what the rows call this version")
@@ -95,10 +97,16 @@ def main() -> None:
     if args.show:
         print(show(rows_of(args.show)))
         return
-    out = args.out.absolute()
+    args.out = args.out.absolute()
+    for n_sites in args.sites:
+        measure_all(n_sites, args)
+
+
+def measure_all(n_sites: int, args: argparse.Namespace) -> None:
+    """A run of each method with so many sites, each a line of the file."""
     with TemporaryDirectory(prefix="koncord-benchmark-") as name:
         os.chdir(name)
-        bench = Bench(args.koncord, shlex.split(args.join_options), [f"site{at:02}" for at in range(args.sites)])
+        bench = Bench(args.koncord, shlex.split(args.join_options), [f"site{at:02}" for at in range(n_sites)])
         write_tables(args.rows, bench.sites)
         with ExitStack() as stack:
             serve = bench.start(
@@ -108,7 +116,7 @@ def main() -> None:
                 bench.call("invite", site)
             for method in args.methods:
                 row = bench.measure(method, serve, version=args.version, rows=args.rows)
-                with out.open("a", encoding="utf-8") as file:
+                with args.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(row)) + "\n")
                 print(json.dumps(asdict(row)), flush=True)
 
@@ -134,6 +142,8 @@ class Bench:
             took = perf_counter() - began
             after = computed(superlink), computed_by_all(coordinator) + computed_by_commands()
             superlink_mb = kept(superlink)["Rss"]
+            sleep(LOOKED_AT)
+            looked_at = (computed(superlink) - after[0]) / LOOKED_AT
         files = (f"{each}.csv" for each in self.sites)
         alone = self.call("fit", *files, "--out", f"{name}-fit", "--json", *METHODS[method])
         return Measured(
@@ -152,6 +162,7 @@ class Bench:
             n_clusters=same_clusters(method, name),
             load=round(load, 1),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
+            superlink_looked_at=round(looked_at, 3),
         )
 
     def join_all(self, stack: ExitStack, method: str) -> list[Program]:
@@ -303,15 +314,15 @@ def rows_of(path: Path) -> list[Measured]:
 def show(rows: list[Measured]) -> str:
     """The table of some runs, by number of sites and version."""
     lines = [
-        "| sites | version | method | exchanges | exchange, s: median (least to most) | run, s | "
+        "| sites | rows of each | version | method | exchanges | exchange, s: median (least to most) | run, s | "
         "CPU of the SuperLink an exchange, s | CPU of the coordinator, whole run, s | "
         "processes of a site | memory of a site, MB | load before |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: (row.sites, row.version == "now", row.method, row.at)):
         each = row.exchanges
         lines.append(
-            f"| {row.sites} | {row.version} | {row.method} | {len(each)} | "
+            f"| {row.sites} | {row.rows or 'all'} | {row.version} | {row.method} | {len(each)} | "
             f"{median(each):.1f} ({min(each):.1f} to {max(each):.1f}) | {row.run:.0f} | "
             f"{row.superlink_cpu / len(each):.2f} | {row.coordinator_cpu:.0f} | "
             f"{row.site_processes} | {row.site_mb:.0f} | {row.load:.1f} |"

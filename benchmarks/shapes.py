@@ -1,12 +1,14 @@
 """The default on made tables: clouds without clusters, plants, a far cluster; MNIST at ten sites; other seeds of a run.
 
     .venv/bin/python benchmarks/shapes.py clouds [--draws 10] [--large]
-    .venv/bin/python benchmarks/shapes.py plants [--draws 8] [--first-seed 100]
+    .venv/bin/python benchmarks/shapes.py plants others [--draws 8] [--first-seed 100]
     .venv/bin/python benchmarks/shapes.py mnist seeds natural    # need KONCORD_DATA
 
 Columns are prepared as by default. `clouds`: one Gaussian, t, log-normal and uniform clouds at 10 sites of 200 rows or,
 with `--large`, 5 of 8,000; the right answer is K = 1, or a note. `plants`: a dominating state and five faults at two or
 three of five sites each; of rarer faults there are more rows. And five clusters that touch beside one far off.
+`others`: the same with other sensors: fewer, more, heavy-tailed, skewed, moved by common causes, beside columns that
+tell nothing.
 `mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets; `natural`: K and ARI for ten
 seeds on sets whose rows have sites of their own.
 """
@@ -74,6 +76,65 @@ def drawn_plant(seed: int, percent: int, n_rows: int, n_irrelevant: int) -> tupl
     return tables, np.concatenate(states), faults, mixing
 
 
+IRRELEVANT: dict[str, Callable[[np.random.Generator, tuple[int, int]], Any]] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "uniform": lambda rng, shape: rng.random(shape),
+    "exponential": lambda rng, shape: rng.exponential(size=shape),
+}
+
+
+def other_plant(
+    seed: int,
+    percent: int,
+    n_rows: int,
+    *,
+    n_faults: int = 5,
+    n_sensors: int = 8,
+    tail: int | None = None,
+    n_common: int = 0,
+    is_skewed: bool = False,
+    irrelevant: tuple[str, int] = ("normal", 0),
+) -> Dealt:
+    """Faults five to eight standard deviations off in one to three sensors, whose noise is of another kind.
+
+    It is that of a t distribution with `tail` degrees of freedom, if given; `n_common` causes move all sensors; half of
+    the sensors are skewed (exponentials). Columns that tell nothing are of a kind and a number.
+    """
+    rng = np.random.default_rng([seed, 72])
+    faults = np.zeros((n_faults + 1, n_sensors))
+    for fault in range(1, n_faults + 1):
+        sensors = rng.choice(n_sensors, rng.integers(1, 4), replace=False)
+        faults[fault, sensors] = rng.choice([-1, 1], len(sensors)) * rng.uniform(5, 8, len(sensors))
+    causes = 0.7 * rng.standard_normal((n_common, n_sensors)) if n_common else None
+    held = [rng.choice(5, rng.integers(2, 4), replace=False) for _ in range(n_faults)]
+    kind, n_irrelevant = irrelevant
+    tables, states = [], []
+    for site in range(5):
+        shares = np.array([percent / 100 if site in owners else 0.0 for owners in held])
+        state = rng.choice(n_faults + 1, n_rows, p=[1 - shares.sum(), *shares])
+        shape = (n_rows, n_sensors)
+        X = (rng.standard_normal(shape) if tail is None else rng.standard_t(tail, shape)) + faults[state]
+        if causes is not None:
+            X = X + rng.standard_normal((n_rows, n_common)) @ causes
+        if is_skewed:
+            X[:, : n_sensors // 2] = np.exp(0.35 * X[:, : n_sensors // 2])
+        tables.append(np.c_[X, IRRELEVANT[kind](rng, (n_rows, n_irrelevant))])
+        states.append(state)
+    return tables, np.concatenate(states)
+
+
+OTHER_PLANTS: dict[str, dict[str, Any]] = {
+    "four sensors": {"n_sensors": 4},
+    "fifteen sensors": {"n_sensors": 15},
+    "eight faults": {"n_faults": 8},
+    "t5 noise": {"tail": 5},
+    "two common causes": {"n_common": 2},
+    "skewed sensors": {"is_skewed": True},
+    "three uniform irrelevant columns": {"irrelevant": ("uniform", 3)},
+    "three exponential irrelevant columns": {"irrelevant": ("exponential", 3)},
+}
+
+
 def best_possible(seed: int, percent: int, n_rows: int) -> float:
     """ARI of who knows the states, how frequent they are and how the sensors are mixed (the Bayes rule)."""
     tables, states, faults, mixing = drawn_plant(seed, percent, n_rows, 0)
@@ -136,6 +197,14 @@ def plants(n_draws: int, first_seed: int) -> None:
         scores(f"five clusters {gap} apart, one far", [far_cluster(seed, gap) for seed in seeds], 6)
 
 
+def others(n_draws: int, first_seed: int) -> None:
+    seeds = range(first_seed, first_seed + n_draws)
+    for percent, n_rows in ((10, 2000), (3, 2000), (1, 8000)):
+        for name, how in OTHER_PLANTS.items():
+            cases = [other_plant(seed, percent, n_rows, **how) for seed in seeds]
+            scores(f"faults of {percent} %, {name}", cases, how.get("n_faults", 5) + 1)
+
+
 def mnist(n_draws: int, first_seed: int) -> None:
     X, y = table("mnist")
     for regime in "AB":
@@ -166,7 +235,7 @@ def natural() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=("clouds", "plants", "mnist", "seeds", "natural"))
+    parser.add_argument("parts", nargs="+", choices=("clouds", "plants", "others", "mnist", "seeds", "natural"))
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--large", action="store_true")
@@ -176,6 +245,8 @@ def main() -> None:
         clouds(args.draws, args.first_seed, args.large)
     if "plants" in args.parts:
         plants(args.draws, args.first_seed)
+    if "others" in args.parts:
+        others(args.draws, args.first_seed)
     if "mnist" in args.parts:
         mnist(args.draws, args.first_seed)
     if "seeds" in args.parts:

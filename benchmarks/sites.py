@@ -6,6 +6,7 @@ is measured is the federation, not the estimator.
     python benchmarks/sites.py                 # 25, 50, 100 and 200 sites
     python benchmarks/sites.py --sites 10 20 --aggregator kfed
     python benchmarks/sites.py --server 1000 10000     # Consensus' server alone, 8 micro-clusters of each site
+    python benchmarks/sites.py --jobs 2 --rows 400 4000    # 50 sites in this many processes beside one, both phases
     python benchmarks/sites.py --page 250 1000 10000   # bytes of the page: a run of 250 sites, each so often
 """
 
@@ -34,6 +35,7 @@ from koncord.runs.record import RunRecord
 from koncord.runs.sites import sites_csv
 
 N_FEATURES, N_CLUSTERS, HELD, ROWS = 20, 12, 3, 500
+N_SITES = 50  # of the comparison of numbers of processes
 N_RUN = 250  # sites of the run whose page is made
 AGGREGATORS = {
     "consensus": koncord.Consensus,
@@ -130,6 +132,42 @@ def serve_all(sizes: list[int]) -> None:
         before = n_sites, row["cpu"]
 
 
+def cpu_seconds() -> np.ndarray:
+    """Wall time, and CPU of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return np.array([perf_counter(), *(each.ru_utime + each.ru_stime for each in used)])
+
+
+def over_cores(n_jobs: int, sizes: list[int], n_sites: int, repeats: int) -> None:
+    """The same federation in one process and in several, in turn: the quickest of each, and their ratio.
+
+    On a machine that does other work the ratio of wall times says little. The bound is what CPU times allow: all that
+    one process does, beside what is left in the first of several and an equal share of the rest.
+    """
+    print("rows a site  clusters  jobs  seconds  CPU s here  CPU s in workers  times as fast  by CPU at most  load")
+    for n_rows in sizes:
+        rng = np.random.default_rng(0)
+        centers = rng.normal(scale=4, size=(8, 16))
+        X = {
+            f"site-{at:02}": centers[rng.integers(0, 8, n_rows)] + rng.normal(size=(n_rows, 16))
+            for at in range(n_sites)
+        }
+        runs: dict[int, list[np.ndarray]] = {1: [], n_jobs: []}
+        for _ in range(repeats):
+            for jobs, found in runs.items():
+                began = cpu_seconds()
+                fitted = koncord.FederatedClustering(koncord.ASM(), random_state=0, n_jobs=jobs).fit(X)
+                found.append(cpu_seconds() - began)
+        one, several = (np.min(found, axis=0) for found in runs.values())
+        for jobs, (seconds, here, workers) in zip(runs, (one, several), strict=True):
+            ratios = f"{one[0] / seconds:>13.2f}  {one[1] / (here + workers / jobs):>14.2f}"
+            print(
+                f"{n_rows:>11}  {fitted.n_clusters_:>8}  {jobs:>4}  {seconds:>7.2f}  {here:>10.2f}  {workers:>16.2f}  "
+                f"{ratios}  {os.getloadavg()[0]:>4.1f}",
+                flush=True,
+            )
+
+
 def pages(sizes: list[int]) -> None:
     """The page of a run of 250 sites, and of the same with each of them several times."""
     found = koncord.FederatedClustering(random_state=0).fit(tables(N_RUN))
@@ -171,7 +209,13 @@ def main() -> None:
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--server", type=int, nargs="+", help="numbers of sites for Consensus' server alone")
     parser.add_argument("--page", type=int, nargs="+", help="numbers of sites, multiples of 250, for the page alone")
+    parser.add_argument("--jobs", type=int, help="processes to compare with one, for 50 sites and both phases")
+    parser.add_argument("--rows", type=int, nargs="+", default=[400, 4000], help="rows a site, with --jobs")
+    parser.add_argument("--repeats", type=int, default=3, help="with --jobs: runs of each, the quickest counts")
     args = parser.parse_args()
+    if args.jobs:
+        over_cores(args.jobs, args.rows, N_SITES, args.repeats)
+        return
     if args.page:
         pages(args.page)
         return

@@ -1,7 +1,11 @@
 """Work that is spread over processes."""
 
+import multiprocessing
 import os
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,12 +25,17 @@ def test_results_come_in_the_order_of_the_items_whatever_the_number_of_processes
     assert all(np.array_equal(values, item + offset) for item, values in found)
 
 
-def test_each_process_takes_its_own_items_and_none_is_spread_further():
+def test_a_process_that_is_done_takes_the_next_item_and_none_is_spread_further():
+    def work(seconds):
+        time.sleep(seconds)
+        return os.getpid(), *spread(lambda _: os.getpid(), [0, 1])
+
     with jobs(2):
-        pids = spread(lambda _: (os.getpid(), *spread(lambda _: os.getpid(), [0, 1])), [0, 1, 2])
-    assert pids[0] == pids[2] != pids[1]
-    assert os.getpid() not in pids[0]
-    assert all(len(set(each)) == 1 for each in pids)
+        long, *short = spread(work, [2.0, 0.0, 0.0, 0.0])
+    assert len(set(short)) == 1
+    assert short[0] != long
+    assert os.getpid() not in {*long, *short[0]}
+    assert all(len(set(each)) == 1 for each in (long, short[0]))
 
 
 def test_without_jobs_work_is_done_here():
@@ -44,6 +53,43 @@ def test_the_error_of_the_first_item_is_raised():
         spread(fail, [0, 1, 2, 3])
 
 
-def test_a_process_that_dies_is_an_error():
+def test_a_process_that_dies_is_an_error_and_ends_the_others():
+    before = {child.pid for child in multiprocessing.active_children()}
     with jobs(2), pytest.raises(KoncordError, match="--jobs 1"):
-        spread(lambda item: os._exit(1), [0, 1])
+        spread(lambda item: os._exit(1) if item else time.sleep(600), [0, 1])
+    assert {child.pid for child in multiprocessing.active_children()} == before
+
+
+KILLED = """
+import os, time
+from koncord._jobs import fork, jobs, spread
+
+def work(end):
+    end.send(os.getpid())
+    end.recv()
+
+ends = [fork(work)[1] for _ in range(2)]
+print(*(end.recv() for end in ends), flush=True)
+with jobs(2):
+    spread(lambda item: print(os.getpid(), flush=True) or time.sleep(item), [3, 0])
+"""
+
+
+def test_no_process_waits_for_more_work_once_the_one_that_began_it_is_killed():
+    command = [sys.executable, "-c", KILLED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        pids = {int(pid) for _ in range(3) for pid in parent.stdout.readline().split()}
+        parent.kill()
+        assert parent.stderr.read() == ""  # read to its end: no process has it open
+    assert len(pids) == 4
+    until = time.monotonic() + 30
+    while any(map(is_running, pids)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -12,10 +12,10 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from koncord._progress import silent
@@ -55,18 +55,33 @@ def spread(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
     function : callable
         Pure: what it changes is lost.
     items : sequence
-        Of about equal work; every process takes one after the other, as many apart as there are processes.
+        Longer work first, if one takes much longer: a process that is done takes the next one.
     """
     n = min(_n_jobs.get(), len(items))
     if n < 2 or not can_fork():
         return [function(item) for item in items]
-    started = [fork(_apply, function, items[at::n]) for at in range(n)]
+    started = [fork(_apply, function, items) for _ in range(n)]
+    left = iter(range(len(items)))
+    doing: dict[Any, int] = {}  # the item of each process
     found: dict[int, Any] = {}
-    for at, (process, end) in enumerate(started):
-        for which in range(at, len(items), n):
-            found[which] = received(end)
-        process.join()
-        end.close()
+    try:
+        for (_, end), at in zip(started, left, strict=False):
+            end.send(at)
+            doing[end] = at
+        while doing:
+            ready: Any
+            for ready in wait(list(doing)):
+                found[doing.pop(ready)] = received(ready)
+                following = next(left, None)
+                ready.send(following)
+                if following is not None:
+                    doing[ready] = following
+    finally:
+        for process, end in started:
+            if doing:
+                process.terminate()
+            process.join()
+            end.close()
     for at in range(len(items)):
         if isinstance(found[at], Exception):
             raise found[at]
@@ -114,9 +129,9 @@ def in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def _apply(end: Connection, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
-    for item in items:
+    while (at := end.recv()) is not None:
         try:
-            found = function(item)
+            found = function(items[at])
         except Exception as error:
             found = portable(error)
         end.send(found)
@@ -126,7 +141,7 @@ def fork(work: Callable[..., None], *given: Any) -> tuple[Any, Connection]:
     """A process that does ``work(end, *given)`` on one thread, ended with this one; and our end of its pipe."""
     context = get_context("fork")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_alone, args=(work, theirs, *given), daemon=True)
+    process = context.Process(target=_alone, args=(work, theirs, ours, *given), daemon=True)
     with warnings.catch_warnings():  # from Python 3.12 on: BLAS has threads of its own, which a fork stops
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
@@ -134,9 +149,10 @@ def fork(work: Callable[..., None], *given: Any) -> tuple[Any, Connection]:
     return process, ours
 
 
-def _alone(work: Callable[..., None], end: Connection, *given: Any) -> None:
+def _alone(work: Callable[..., None], end: Connection, others: Connection, *given: Any) -> None:
+    others.close()  # else this process would not see that the parent is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the person stops the parent, which ends its workers
-    with silent(), one_thread(), jobs(1):
+    with suppress(EOFError, ConnectionError), silent(), one_thread(), jobs(1):
         work(end, *given)
 
 

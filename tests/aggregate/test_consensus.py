@@ -57,8 +57,10 @@ from koncord.aggregate.consensus.mixture import (
     fit_gaussians,
     fit_to_rows,
     information,
+    is_largest_cut,
     joined,
     parts_of,
+    rows_in,
     told_by_clients,
 )
 from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate, Null, by_chance, root_of_covariance
@@ -964,7 +966,14 @@ def test_two_clusters_are_joined_where_one_of_the_fit_has_most_of_both():
     parts = parts_of([micro], np.ones(1))
     labels = np.array([0, 0, 1, 1, 2, 2])
     shares = np.eye(3)[[0, 0, 0, 0, 1, 2]]
-    assert joined(parts, labels, shares).tolist() == [[False, True, False], [True, False, False], [False] * 3]
+    assert joined(rows_in(parts, labels, shares)).tolist() == [[False, True, False], [True, False, False], [False] * 3]
+
+
+def test_a_cluster_of_most_rows_must_stay_together_in_a_fit():
+    largest, rare = [90.0, 0.0], [0.0, 10.0]
+    assert not is_largest_cut(np.array([largest, rare]))
+    assert is_largest_cut(np.array([[80.0, 10.0], rare]))
+    assert not is_largest_cut(np.array([[50.0, 10.0], [0.0, 40.0]]))  # it has not most of the rows
 
 
 def test_far_rows_do_not_shape_a_cluster_but_its_size():

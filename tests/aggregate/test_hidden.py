@@ -6,6 +6,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FederatedClustering, KnownCounts
+from koncord.aggregate.consensus import hidden
 from koncord.aggregate.consensus.choosing import CLEAR
 from koncord.aggregate.consensus.hidden import hidden_in
 from koncord.aggregate.consensus.microclusters import micro_clusters_by, micro_clusters_of, stacked
@@ -61,6 +62,18 @@ def test_nothing_is_hidden_in_a_single_cloud(cloud, seed):
     assert hidden_in(reported([cloud(rng, 1500) for _ in range(3)]), CLEAR) is None
 
 
+def test_pieces_of_heavy_tails_are_hardly_ever_hidden_though_they_are_far(monkeypatch):
+    rng = np.random.default_rng(1)
+    clouds = [reported([rng.standard_t(5, (4000, 8)) for _ in range(3)]) for _ in range(5)]
+
+    def n_found():
+        return sum(hidden_in(micro, CLEAR) is not None for micro in clouds)
+
+    assert n_found() <= 1
+    monkeypatch.setattr(hidden, "LEAST_GAIN", 0.0)
+    assert n_found() >= 3  # so the distance alone does not tell
+
+
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_nothing_is_hidden_in_few_micro_clusters_or_in_equal_rows(n):
     assert hidden_in(reported([np.random.default_rng(0).standard_normal((20 * n, 2))]), CLEAR) is None
@@ -96,3 +109,16 @@ def test_the_answer_does_not_depend_on_the_seed_of_the_run():
     for other in others:
         assert other.n_clusters_ == one.n_clusters_ > 1
         np.testing.assert_array_equal(other.model_.centers, one.model_.centers)
+
+
+def test_clear_clusters_are_taken_before_pieces_of_heavy_tails(monkeypatch):
+    """More clusters stand apart, and others exceed the null model: pieces of the usual state, none of them certain."""
+    tables, states = made_tables(monkeypatch, "other_plant")(2, 1, 8000, tail=5)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.5
+
+
+def test_a_rare_cluster_does_not_grow_into_a_frequent_one_that_is_no_gaussian(monkeypatch):
+    tables, states = made_tables(monkeypatch, "other_plant")(1, 3, 2000, irrelevant=("exponential", 3))
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.9

@@ -8,8 +8,11 @@ import pytest
 
 import koncord
 from koncord._jobs import portable
+from koncord.aggregate.consensus import mixture
+from koncord.aggregate.consensus.mixture import drawn_starts
 from koncord.errors import BadReply, KoncordError
 from koncord.estimate.known import KnownCounts
+from koncord.protocol.partition import rows_of
 from koncord.session import workers
 from koncord.session.inprocess import in_process
 from koncord.session.policy import SitePolicy
@@ -60,6 +63,29 @@ def test_workers_are_started_answer_in_processes_of_their_own_and_end(monkeypatc
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_workers_look_at_the_rows_and_this_process_only_where_it_is_asked_later(monkeypatch):
+    looked_at = []
+    monkeypatch.setattr("koncord.session.site.rows_of", lambda X, least: looked_at.append(len(X)) or rows_of(X, least))
+    found = koncord.FederatedClustering(random_state=0, n_jobs=2).fit(tables())
+    assert not looked_at
+    counts = found.local_counts_
+    assert len(looked_at) == len(tables())
+    assert counts == koncord.FederatedClustering(random_state=0, n_jobs=1).fit(tables()).local_counts_
+
+
+def test_clusters_that_run_into_each_other_are_fitted_alike_by_any_number_of_workers(monkeypatch, tmp_path):
+    fits = []
+    monkeypatch.setattr(mixture, "drawn_starts", lambda *given: fits.append(given) or drawn_starts(*given))
+    rng = np.random.default_rng(0)
+    overlapping = {f"s{at}": rng.normal(2.5 * rng.integers(0, 2, (400, 1)), 1, (400, 2)) for at in range(4)}
+    models = []
+    for n_jobs in (1, 2, 3):
+        koncord.FederatedClustering(random_state=0, n_jobs=n_jobs).fit(overlapping).model_.save(tmp_path / "model")
+        models.append((tmp_path / "model").read_bytes())
+    assert len(fits) == 3
+    assert models[0] == models[1] == models[2]
 
 
 def test_small_tables_and_privacy_budgets_start_no_worker(monkeypatch):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from koncord._validation import check_count, owner_name
 from koncord.errors import MessageError
@@ -54,8 +55,7 @@ def kpp(X: FloatArray, k: int, rng: np.random.Generator, weights: FloatArray | N
     while len(rows) < k and mass.any():
         below = np.cumsum(mass)
         rows.append(int(np.searchsorted(below, rng.random() * below[-1], side="right")))
-        gap = X - X[rows[-1]]
-        squared = np.minimum(squared, np.vecdot(gap, gap))
+        squared = np.minimum(squared, cdist(X[rows[-1:]], X, "sqeuclidean")[0])
         mass = squared if weights is None else weights * squared
     return np.array(rows, dtype=np.int64)
 

@@ -6,6 +6,7 @@ The same object answers in one process and over a network: bytes in, bytes out.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -113,12 +114,8 @@ class Site:
         if not set(self.uses) - set(self.levels):
             raise ValueError(f"The table of site {name!r} has no column of numbers; a run needs one beside categories.")
         self.table = X
-        self.partition = partition
-        if partition is None and self.min_report > 1 and self.policy.budget is None and len(X):
-            self.partition = JointPartition(rows_of(X, self.min_report), self.min_report)
-        # What answers are computed from.
-        self.answered = X if self.partition is None else as_answered(self.partition.rows)
-        self.X = self.answered  # on the agreed scale once it is known
+        if partition is not None:
+            self.partition = partition
         self.estimator = estimator
         self.steps = aggregator.client_steps
         self.reads_rows = aggregator.reads_rows
@@ -148,6 +145,29 @@ class Site:
                     min_report=self.min_report,
                     mechanism=mechanism,
                 )
+
+    # Made when they are first needed: a site whose answers come from another process never needs them.
+
+    @cached_property
+    def partition(self) -> JointPartition | None:
+        """What all answers over the rows make together; None where any rows may be answered about."""
+        if self.min_report > 1 and self.policy.budget is None and len(self.table):
+            return JointPartition(rows_of(self.table, self.min_report), self.min_report)
+        return None
+
+    @cached_property
+    def answered(self) -> FloatArray:
+        """The rows that answers are computed from, in the units of the table."""
+        return self.table if self.partition is None else as_answered(self.partition.rows)
+
+    @cached_property
+    def X(self) -> FloatArray:  # noqa: N802  the rows, as everywhere
+        """The rows that answers are computed from, on the agreed scale once it is known."""
+        if self.prepared is None:
+            return self.answered
+        if self.measured is not None:
+            self._shape(self.measured)
+        return self._scaled(self.prepared)
 
     def answer(self, data: bytes) -> bytes:
         """The reply to one message of the server; `MessageError` if it is not one this site takes.
@@ -398,6 +418,13 @@ class Site:
     def resume(self, prepared: setup.Prepare, estimate: LocalEstimate | None, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
         self.X, self.prepared, self.estimate, self.state = self._scaled(prepared), prepared, estimate, state
+
+    def learn(
+        self, measured: setup.Measure | None, prepared: setup.Prepare, estimate: LocalEstimate | None, state: Any
+    ) -> None:
+        """Know what the same site found in another process."""
+        self.measured, self.prepared, self.estimate, self.state = measured, prepared, estimate, state
+        vars(self).pop("X", None)
 
     def resume_private(self, known: Any, prepared: setup.Prepare | None) -> None:
         """The same for a site with a privacy budget: what it spent and sent still counts."""

@@ -103,7 +103,8 @@ class StreamedSite(Site):
             uses=uses,
         )
         self.store: StreamedStore = StreamedInMemory() if store is None else store
-        self.table = self.answered = self.X = table.sample  # what phase 1 sees; the partition is of all rows
+        self.table = self.answered = self.X = table.sample  # what phase 1 sees
+        self.partition = None  # of the sample; that of all rows is below
         self.all = table
         self.all_rows: StreamedPartition | None = None  # once it is known how columns are shaped
         self.streamed_steps = aggregator.streamed_steps

@@ -74,10 +74,10 @@ class Workers:
         waiting: dict[Any, int] = {}
         self.is_amid = True
         for at, end in enumerate(self.ends):
-            asked = {name: list(messages) for name, messages in down.items() if self.worker_of[name] == at}
-            if asked:
-                end.send(asked)
-                waiting[end] = len(asked)
+            own = {name: list(messages) for name, messages in down.items() if self.worker_of[name] == at}
+            if own:
+                end.send(own)
+                waiting[end] = len(own)
         failed: dict[str, Exception] = {}
         while waiting:
             ready: Any
@@ -106,10 +106,7 @@ class Workers:
         for end, process in zip(self.ends, self.processes, strict=False):
             for name, kept in received(end)[1].items():
                 if kept is not None:
-                    measured, *answered = kept
-                    if measured is not None:
-                        self.sites[name].resume_measured(measured)
-                    self.sites[name].resume(*answered)
+                    self.sites[name].learn(*kept)
             process.join()
             end.close()
         self.ends, self.processes = [], []
@@ -128,8 +125,8 @@ def shares_of(sites: Mapping[str, Site], n: int) -> list[list[str]]:
 
 def work(end: Connection, sites: Mapping[str, Site]) -> None:
     """What a worker does: answer for its sites until there is no more to answer, then tell what it found."""
-    while (asked := end.recv()) is not None:
-        for name, messages in asked.items():
+    while (down := end.recv()) is not None:
+        for name, messages in down.items():
             try:
                 end.send((name, Answer(*sites[name].answer_all(messages))))
             except Exception as error:

@@ -26,10 +26,11 @@ skewed or heavy-tailed cloud have none. Last, a mixture of two Gaussians looks f
 one (`koncord.aggregate.consensus.hidden`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, log
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ from koncord.aggregate.consensus.hierarchies import (
     CONDENSED,
     NESTED,
     WARD,
+    Hierarchy,
     Judged,
     Key,
     Labelings,
@@ -269,9 +271,7 @@ def best_look(
     by_column = clear_scales(micro, rng) if chosen.certainty < WEIGHING else None
     if by_column is not None:
         weighed = look_at(micro, rows, rng, by_column, null_of, max_clusters=max_clusters)
-        clear = most_apart(
-            each for each in weighed.candidates if each.certainty >= CERTAIN and each.least_apart >= CLEAR
-        )
+        clear = most_apart(clear_ones(weighed.candidates))
         if clear is not None and not clear.n_clusters <= chosen.n_clusters < PIECES * clear.n_clusters:
             found = best_of(weighed, weighed.candidates, is_structured, slack)
             look, chosen = weighed, found if found.certainty >= CERTAIN else clear
@@ -344,32 +344,51 @@ def look_at(
     gaussian = null_of(weighed, rows, rng, scales)
     null_ks = grid(most, every=EVERY_NULL_K, step=NULL_STEP)
 
-    def observed() -> tuple[dict[Key, IntArray], dict[Key, Judged]]:
-        labels = labelings(coarse, grid(most, every=EVERY_K, step=STEP), (WARD, AVERAGE, CONDENSED))
-        return labels, judged(coarse, labels)
+    shapes = Shapes(coarse, weighed.covariance_inside())
+    ks = grid(most, every=EVERY_K, step=STEP)
+
+    def observed(hierarchy: Hierarchy) -> Observed:
+        labels = labelings(coarse, ks, (hierarchy,))
+        distances = {key: shapes.apart(own) for key, own in labels.items()} if len(micro.axes) else {}
+        return Observed(labels, judged(coarse, labels), distances)
 
     # The draws are the only work here that takes random numbers, and it takes them first.
     draws = gaussian.draws(rng, null_ks, DRAWS, DRAWN_ROWS)
-    work: list[Callable[[], Any]] = [observed, *draws]
-    (found, values), *by_chance = spread(done, work)
+    work: list[Callable[[], Any]] = [*draws, *(partial(observed, each) for each in (WARD, AVERAGE, CONDENSED))]
+    *by_chance, ward, average, condensed = spread(done, work)
+    found: Observed = ward | average | condensed
     null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:
-        if low < times_chance(null.compared(values), null, len(coarse)) < high:
+        if low < times_chance(null.compared(found.values), null, len(coarse)) < high:
             more = gaussian.draws(rng, null_ks, MORE_DRAWS, MORE_ROWS)
             null = null.and_more(Null.of(null_ks, spread(done, more)))
-    shapes = Shapes(coarse, weighed.covariance_inside())
     return Look(
         scales=scales,
         micro=coarse,
         belongs=belongs,
         shapes=shapes,
-        labels=found,
+        labels=found.labels,
         null=null,
-        candidates=tuple(
-            with_apart(each, shapes, found[each.hierarchy, each.n_clusters], belongs) if len(micro.axes) else each
-            for each in null.compared(values)
-        ),
+        candidates=tuple(found.with_apart(each, belongs) for each in null.compared(found.values)),
     )
+
+
+class Observed(NamedTuple):
+    """Clusterings of the micro-clusters by some hierarchies, and what is known of them without the null model."""
+
+    labels: dict[Key, IntArray]
+    values: dict[Key, Judged]
+    distances: dict[Key, FloatArray]  # d' (k,) of the clusters of each; empty where axes are not known
+
+    def __or__(self, other: "Observed") -> "Observed":
+        return Observed(self.labels | other.labels, self.values | other.values, self.distances | other.distances)
+
+    def with_apart(self, candidate: Candidate, belongs: IntArray) -> Candidate:
+        """The candidate with what d' says of its clusters, where it is known."""
+        if not self.distances:
+            return candidate
+        key = candidate.hierarchy, candidate.n_clusters
+        return with_distances(candidate, self.distances[key], self.labels[key], belongs)
 
 
 def done(work: Callable[[], T]) -> T:
@@ -377,11 +396,15 @@ def done(work: Callable[[], T]) -> T:
 
 
 def with_apart(candidate: Candidate, shapes: Shapes, labels: IntArray, belongs: IntArray) -> Candidate:
-    """The candidate with what d' says of its clusters.
+    """The candidate with what d' says of its clusters."""
+    return with_distances(candidate, shapes.apart(labels), labels, belongs)
+
+
+def with_distances(candidate: Candidate, distances: FloatArray, labels: IntArray, belongs: IntArray) -> Candidate:
+    """The candidate with what d' (k,) says of its clusters.
 
     A cluster of a single micro-cluster adds nothing: it may be rows of two clusters that a site could not tell apart.
     """
-    distances = shapes.apart(labels)
     most = np.where(np.bincount(labels[belongs]) == 1, 0.0, MOST_GAINED)
     gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
     return replace(candidate, apart=float(gained), least_apart=float(distances.min()))
@@ -423,16 +446,35 @@ def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool
     found = ranking(compact, slack)[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
-    is_certain = standing.certainty >= CERTAIN
     if found is None:
         certain = most_apart(each for each in candidates if each.certainty >= CERTAIN)
         if certain is None or not (look.has_valley(standing, certain) or look.exceeds_null(certain)):
             return ONE_CLUSTER
         return standing if standing.certainty >= WEIGHING and standing.least_apart > APART else certain
+    best = better_of(look, candidates, standing, found, most_separated=max(each.separation for each in compact))
+    clear = most_apart(clear_ones(candidates)) if best.certainty < CERTAIN else None
+    return clear if clear is not None and is_better(look, clear, best) else best
+
+
+def is_better(look: Look, clear: Candidate, other: Candidate) -> bool:
+    """Whether clear clusters are better than those that are not: as separated, likelier, and of comparable gap.
+
+    The gap does not count where the others are no more separated than by chance: then they are pieces of heavy tails.
+    """
+    is_by_chance = other.separation <= TIMES_CHANCE * look.null.separation_by_chance
+    is_as_compact = is_by_chance or clear.gap >= LEAST_SHARE_OF_GAP * other.gap
+    return clear.separation >= other.separation and is_as_compact and look.is_likelier(clear, other)
+
+
+def better_of(
+    look: Look, candidates: Sequence[Candidate], standing: Candidate, found: Candidate, *, most_separated: float
+) -> Candidate:
+    """Of the first answer, `standing`, and the second one, `found`; or fewer clusters that are certain."""
+    is_certain = standing.certainty >= CERTAIN
     if found.n_clusters <= standing.n_clusters:
         # Fewer clusters may stand apart for certain: among clusterings as separated as any, and no coarser than the
         # second answer.
-        least = max(each.separation for each in compact) - AS_SEPARATED
+        least = most_separated - AS_SEPARATED
         finer = [each for each in candidates if each.n_clusters >= found.n_clusters and each.separation >= least]
         certain = most_apart(each for each in finer if each.certainty >= CERTAIN)
         if is_certain:
@@ -448,6 +490,11 @@ def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool
     # Clusters that are certain are cut into a few pieces only where a mixture gains by it as well.
     is_cut = is_certain and found.n_clusters <= MOST_PIECES * standing.n_clusters
     return found if is_as_good and (not is_cut or look.is_likelier(found, standing)) else standing
+
+
+def clear_ones(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The candidates whose clusters are certain, and do not overlap."""
+    return (each for each in candidates if each.certainty >= CERTAIN and each.least_apart >= CLEAR)
 
 
 def as_compact(candidates: Sequence[Candidate], chance: float) -> list[Candidate]:

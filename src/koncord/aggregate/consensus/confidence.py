@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from koncord._jobs import spread
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
 from koncord.aggregate.consensus.choosing import TIMES_CHANCE, Choice, Look, best_of, ranking, with_apart
 from koncord.aggregate.consensus.hierarchies import Key, clustered, combined, judged
@@ -136,21 +137,22 @@ def resampled(
     anew. A cluster of clients that were not drawn is not there.
     """
     present = np.unique(clients)
-    found: Counter[int] = Counter()
     if len(present) < 2:
-        return found
+        return Counter()
     look = with_candidates(choice.look, contenders(choice, slack))
     whole = look.times_chance
     n_draws = int(np.clip(DRAWN_MICRO_CLUSTERS // len(look.micro), FEWEST_DRAWS, DRAWS))
-    for _ in range(n_draws):
-        times = np.zeros(int(clients.max()) + 1, dtype=np.int64)
-        times[present] = rng.multinomial(len(present), np.full(len(present), 1 / len(present)))
-        drawn = redrawn(look, weighed, times[clients])
+
+    def chosen(times: IntArray) -> int:
+        """K where each of the clients that are there is drawn so many times."""
+        drawn = redrawn(look, weighed, times[np.searchsorted(present, clients)])
         # The test for several clusters as the choice made it, by how much the draw shows of what all clients show.
         part = drawn.times_chance / whole if 0 < whole < np.inf else 1.0
         is_structured = part * choice.times_chance > TIMES_CHANCE
-        found[best_of(drawn, drawn.candidates, is_structured, slack).n_clusters] += 1
-    return found
+        return best_of(drawn, drawn.candidates, is_structured, slack).n_clusters
+
+    draws = rng.multinomial(len(present), np.full(len(present), 1 / len(present)), size=n_draws)
+    return Counter(spread(chosen, list(draws)))
 
 
 def contenders(choice: Choice, slack: float) -> list[Candidate]:
@@ -203,16 +205,22 @@ def stabilities(
     """
     k = choice.chosen.n_clusters
     micro = rescaled(micro, choice.scales)
-    sums, times = np.zeros(k), np.zeros(k)
     present = np.unique(clients)
-    for _ in range(STABILITY_DRAWS):
-        half = rng.permutation(present)[: max(len(present) // 2, 1)]
+
+    def shares_of(half: IntArray, own: np.random.Generator) -> FloatArray:
+        """The share of each cluster that comes back in this half; NaN of one that it does not hold."""
         rows = np.flatnonzero(np.isin(clients, half))
         held, labels = np.unique(choice.labels[rows], return_inverse=True)
-        other = clustered(taken(micro, rows), len(held), choice.chosen.hierarchy, rng)
-        sums[held] += best_overlaps(micro.counts[rows], labels, other)
-        times[held] += 1
-    return [float(total / n) if n else None for total, n in zip(sums, times, strict=True)]
+        other = clustered(taken(micro, rows), len(held), choice.chosen.hierarchy, own)
+        shares = np.full(k, np.nan)
+        shares[held] = best_overlaps(micro.counts[rows], labels, other)
+        return shares
+
+    halves = [rng.permutation(present)[: max(len(present) // 2, 1)] for _ in range(STABILITY_DRAWS)]
+    draws = list(zip(halves, rng.spawn(STABILITY_DRAWS), strict=True))
+    shares = np.array(spread(lambda draw: shares_of(*draw), draws))
+    totals, times = np.nansum(shares, axis=0), (~np.isnan(shares)).sum(axis=0)
+    return [float(total / n) if n else None for total, n in zip(totals, times, strict=True)]
 
 
 def best_overlaps(counts: IntArray, labels: IntArray, other: IntArray) -> FloatArray:

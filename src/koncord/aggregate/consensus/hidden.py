@@ -2,8 +2,8 @@
 
 A rare cluster a few standard deviations from a frequent one need not have a branch of its own in a hierarchy: in many
 columns the micro-clusters of one cloud are as far from each other as from it. A mixture of two Gaussians that starts
-there finds it. Started at the edge of a single cloud, whatever its tails, the second Gaussian dies out, or grows until
-both overlap.
+there finds it. Started at the edge of a single cloud, the second Gaussian dies out, or grows until both overlap, or, in
+a heavy tail, makes the rows that it has hardly likelier.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
-from koncord.aggregate.consensus.mixture import Parts, fit_to_means, parts_of, whitened
+from koncord.aggregate.consensus.mixture import Parts, fit_to_means, log_likelihood, parts_of, whitened
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.types import BoolArray, FloatArray
 
@@ -19,6 +19,9 @@ from koncord.types import BoolArray, FloatArray
 MOST_STARTS = 12
 # Micro-clusters of a cluster at least: a single one may be a few odd rows.
 LEAST_MICRO_CLUSTERS = 2
+# Log likelihood that a second Gaussian adds for each of its rows, at least: about what it adds where Gaussians are four
+# standard deviations apart, and one row in 150 is of the second. Most pieces of heavy tails add less.
+LEAST_GAIN = 3.0
 
 
 def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
@@ -36,7 +39,14 @@ def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
         distance = float(shapes.apart(is_hidden.astype(np.int64)).min())
         if distance >= most:
             best, most = is_hidden, distance
-    return best
+    return best if best is not None and gain(parts, best) >= LEAST_GAIN else None
+
+
+def gain(parts: Parts, is_hidden: BoolArray) -> float:
+    """By how much two Gaussians are likelier than one: of the log likelihood, for each hidden row."""
+    labels = is_hidden.astype(np.int64)
+    more = log_likelihood(parts, labels) - log_likelihood(parts, np.zeros_like(labels))
+    return more / float(parts.counts[is_hidden].sum())
 
 
 def far_starts(parts: Parts) -> Iterator[FloatArray]:

@@ -14,11 +14,13 @@ do not shape a cluster.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
+from koncord._jobs import spread
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.separation import LEAST_RIDGE, NO_VARIANCE, ridged, second_moments, shape_of
 from koncord.kernels.assign import nearest
@@ -46,6 +48,8 @@ TAIL = 12.0
 LEAST_GAIN = 0.05
 # Share of two clusters that must be in one of a fit for the fit to join them.
 JOINED = 0.5
+# A cluster with this share of all rows is not cut by a fit: this share of it stays together.
+MOST_ROWS, KEPT = 0.7, 0.95
 # Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
 # say which micro-clusters belong together.
 TOLD_BY_CLIENTS = 0.8
@@ -73,7 +77,7 @@ def fit_gaussians(
     `is_apart` (k, k) says which clusters are clearly apart. Where all are, they are shaped as they are: a fit can only
     gain where clusters overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client
     holds a single cluster: micro-clusters of one client belong together, whatever a density says. A fit that joins two
-    clusters that are clearly apart is not taken.
+    clusters that are clearly apart, or cuts one that holds most of the rows, is not taken.
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
     k = chosen.shape[1]
@@ -81,13 +85,16 @@ def fit_gaussians(
     if is_apart.all() or told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
         return maximized(parts, chosen), chosen
     rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // k))
-    best = fit_to_rows(rows, chosen, parts.variance)
-    for start, least in [(chosen, 0.0), *((drawn, LEAST_GAIN) for drawn in drawn_starts(parts, k, rng))]:
-        fit = fit_to_rows(rows, fit_to_means(parts, start), parts.variance)
-        joins = joined(parts, labels, fit.of_micro(len(labels))) & is_apart
-        if fit.likelihood > best.likelihood + least and not joins.any():
+    starts = spread(partial(fit_to_means, parts), [chosen, *drawn_starts(parts, k, rng)])
+    best, *others = spread(partial(fit_to_rows, rows, variance=parts.variance), [chosen, *starts])
+    for fit, least in zip(others, [0.0, *[LEAST_GAIN] * (len(others) - 1)], strict=True):
+        in_fit = rows_in(parts, labels, fit.shares)
+        is_spoiled = (joined(in_fit) & is_apart).any() or is_largest_cut(in_fit)
+        if fit.likelihood > best.likelihood + least and not is_spoiled:
             best = fit
-    shares = best.of_micro(len(labels))
+    shares = best.shares
+    if is_largest_cut(rows_in(parts, labels, shares)):
+        return maximized(parts, chosen), chosen
     # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
     is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
     kept = is_most | (parts.counts @ shares >= 1)
@@ -101,14 +108,28 @@ def fit_gaussians(
     return gaussians, shares / shares.sum(axis=1, keepdims=True)
 
 
-def joined(parts: Parts, labels: IntArray, shares: FloatArray) -> BoolArray:
-    """Whether one cluster of the `shares` (n, k) has most of the rows of both, for every two clusters of `labels`."""
+def rows_in(parts: Parts, labels: IntArray, shares: FloatArray) -> FloatArray:
+    """Rows (k, k_fit) of each cluster of `labels` in each cluster of a fit with these `shares` (n, k_fit)."""
     rows = np.zeros((int(labels.max()) + 1, shares.shape[1]))
     np.add.at(rows, labels, shares * parts.counts[:, None])
-    rows /= rows.sum(axis=1, keepdims=True)
-    found = np.asarray((np.minimum(rows[:, None], rows) > JOINED).any(axis=2))
+    return rows
+
+
+def joined(rows: FloatArray) -> BoolArray:
+    """Whether one cluster of a fit has most of the `rows` (k, k_fit) of both, for every two clusters."""
+    parts = rows / rows.sum(axis=1, keepdims=True)
+    found = np.asarray((np.minimum(parts[:, None], parts) > JOINED).any(axis=2))
     np.fill_diagonal(found, False)
     return found
+
+
+def is_largest_cut(rows: FloatArray) -> bool:
+    """Whether a cluster that has most of the `rows` (k, k_fit) is in pieces in the fit.
+
+    A rare cluster beside it would grow to be one of them, where the large one is no Gaussian.
+    """
+    largest = rows[rows.sum(axis=1).argmax()]
+    return bool(largest.sum() >= MOST_ROWS * rows.sum() and largest.max() < KEPT * largest.sum())
 
 
 def told_by_clients(parts: Parts, shares: FloatArray) -> float:
@@ -165,16 +186,11 @@ class Rows(NamedTuple):
 class RowFit(NamedTuple):
     """A mixture of drawn rows."""
 
-    shares: FloatArray  # (m, k) of each row in each cluster
+    shares: FloatArray  # (n, k) of each micro-cluster that rows were drawn from in each cluster
     counts: FloatArray  # (k,)
     means: FloatArray  # (k, q)
     covariances: FloatArray  # (k, q, q)
     likelihood: float  # mean log density of a row, but for a constant
-
-    def of_micro(self, n: int) -> FloatArray:
-        """Shares (n, k) of the n micro-clusters that the rows were drawn from."""
-        found: FloatArray = self.shares.reshape(n, -1, self.shares.shape[1]).mean(axis=1)
-        return found
 
 
 def drawn_rows(parts: Parts, rng: np.random.Generator, n_rows: int) -> Rows:
@@ -196,7 +212,8 @@ def fit_to_rows(rows: Rows, shares: FloatArray, variance: float) -> RowFit:
     The clusters are fitted as t distributions, in which a row counts the less the farther off it is (Peel and
     McLachlan, 2000), so that the tails of one do not shape it, nor need another one.
     """
-    shares = np.repeat(shares, len(rows.X) // len(shares), axis=0)
+    n = len(shares)
+    shares = np.repeat(shares, len(rows.X) // n, axis=0)
     pulls = np.ones_like(shares)
     q = rows.X.shape[1]
     for left in reversed(range(DRAWN_STEPS)):
@@ -214,7 +231,8 @@ def fit_to_rows(rows: Rows, shares: FloatArray, variance: float) -> RowFit:
     weighed = before * squared * rows.weights[:, None]
     sizes = weighed.sum(axis=0) / np.maximum((weighed * held).sum(axis=0), np.finfo(float).tiny)
     covariances = covariances * np.maximum(sizes, 1.0)[:, None, None]
-    return RowFit(before, counts, means, covariances, float(rows.weights @ likelihoods / rows.weights.sum()))
+    of_micro = before.reshape(n, -1, before.shape[1]).mean(axis=1)
+    return RowFit(of_micro, counts, means, covariances, float(rows.weights @ likelihoods / rows.weights.sum()))
 
 
 def moments_of(
@@ -332,11 +350,16 @@ def information(micro: MicroClusters, labels: IntArray) -> float:
     """
     parts = parts_of([micro], np.ones(micro.means.shape[1]))
     k, q = int(labels.max()) + 1, len(parts.axes)
-    shares = np.eye(k)[labels]
+    n_parameters = k - 1 + k * q + k * q * (q + 1) / 2
+    return float(n_parameters * np.log(parts.counts.sum()) - 2 * log_likelihood(parts, labels))
+
+
+def log_likelihood(parts: Parts, labels: IntArray) -> float:
+    """Of all rows, by the mixture that starts from the clusters `labels`; but for a constant."""
+    shares = np.eye(int(labels.max()) + 1)[labels]
     for _ in range(INFORMATION_STEPS):
         fitted = maximized(parts, shares)
         joint = log_joint(parts, fitted, shares)
         likelihoods = logsumexp(joint, axis=1)
         shares = np.exp(joint - likelihoods[:, None])
-    n_parameters = k - 1 + k * q + k * q * (q + 1) / 2
-    return float(n_parameters * np.log(parts.counts.sum()) - 2 * parts.counts @ likelihoods)
+    return float(parts.counts @ likelihoods)
