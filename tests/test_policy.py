@@ -132,12 +132,12 @@ def test_the_demonstration_has_the_floor(tmp_path, run):
     assert GlobalModel.load(tmp_path / "demo" / "model.koncord").info["min_report"] == 20
 
 
-def test_labels_and_local_counts_of_ones_own_rows_are_exact_below_the_floor():
+def test_labels_of_ones_own_rows_are_exact_below_the_floor_and_there_is_no_local_count():
     X = tables() | {"tiny": table({0: 4, 1: 3}, 5)}
     fitted = FederatedClustering(KnownCounts(2), random_state=0, standardize=False).fit(X)
     assert [len(labels) for labels in fitted.labels_] == [120, 120, 67, 7]
     assert sorted(np.bincount(fitted.labels_[3])) == [3, 4]
-    assert fitted.local_counts_ == [2, 2, 2, 2]
+    assert fitted.local_counts_ == [2, 2, 2, 0]
     assert fitted.model_.local_counts == (2, 2, 2, 0)
     assert not fitted.model_.holdings[3].any()
 

@@ -80,8 +80,8 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         The same seed gives the same result in whatever order named sites are given.
     min_report : int, default 20
         Smallest number of rows behind any statistic a site sends; smaller cells are suppressed, in the model too (see
-        docs/security.md). 1 suppresses nothing beyond what the aggregator itself does. `labels_` and `local_counts_`
-        are of the caller's own rows, and exact.
+        docs/security.md). 1 suppresses nothing beyond what the aggregator itself does. `labels_` are of the
+        caller's own rows, and exact.
     min_support : int, default 1
         Flag clusters supported by fewer than this many sites: one faulty or malicious site may have produced them.
         `Consensus` sets such micro-clusters aside. Where `Consensus` has a `min_report` or `min_support` of its own,
@@ -108,8 +108,9 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     cluster_centers_ : array (n_clusters, n_features)
         The centers, in the units of the tables.
     local_counts_ : list of int
-        The local k of each site, in the order given. Where the fit did without, phase 1 runs when this is first read;
-        a copy or a pickle of the fitted object, which holds no rows, cannot do that.
+        The local k of each site, in the order given, as it reports it: with a floor, of surrogates of its rows (see
+        docs/security.md), and 0 below it. Where the fit did without, phase 1 runs when this is first read; a copy or a
+        pickle of the fitted object, which holds no rows, cannot do that.
     labels_ : list of array (n_samples,)
         The global cluster of each row, for each site in the order given; a pandas Series with the index of the frame
         where the table was one.
@@ -280,7 +281,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         with one_thread():
             for name, site in list(self._uncounted.items()):
-                self._counts[name] = site.phase1().n_components
+                self._counts[name] = site.local_k()
                 del self._uncounted[name]
         known = [self._counts[name] for name in self.sites_]
         if None in known:
@@ -445,7 +446,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
 def own_count(site: Site, sent: Mapping[str, int | None]) -> int | None:
     """The local k that a site found, sent or not; None of one that did not look, 0 of one set aside before it could."""
     if site.estimate is not None:
-        return site.estimate.n_components
+        return site.local_k()
     return sent.get(site.name, 0) if site.private is not None or site.prepared is None else None
 
 

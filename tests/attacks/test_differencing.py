@@ -9,8 +9,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from malicious import FLOOR, N_ROWS, Malicious, columns_of, joined, n_rows_reported, state_folder, table
+from malicious import (
+    FLOOR,
+    N_ROWS,
+    Malicious,
+    columns_of,
+    joined,
+    n_rows_reported,
+    n_told_between,
+    state_folder,
+    table,
+)
 from sklearn.datasets import load_digits
+from test_preparation import micro_clusters
 
 import koncord
 from koncord.aggregate import consensus
@@ -225,33 +236,31 @@ def load(name, benchmark_set):
 # --- two state folders ---
 
 
-def told_to_both(folders, X, shift):
-    """Rows that lie alone between a boundary that one coordinator drew and one that the other drew a little further."""
-    parameters = {"n_clusters": 2, "n_rounds": 9}
-    direction, edges = np.eye(X.shape[1])[0], []
-    deviation = X[:, 0].std()
-    width = 2.4 * deviation / 15
+def told_to_both(folders, X):
+    """Rows by which cells differ that are cut for one coordinator, and for another on a scale a little other."""
+    seen = []
     for at, folder in enumerate(folders):
-        coordinator = Malicious(folder, X, aggregator="fedkmeans", parameters=parameters)
-        coordinator.run = f"run-{at + 1}"
-        coordinator.prepare()
-        start = X[:, 0].mean() - 1.2 * deviation + at * shift * deviation
-        told = coordinator.refine(comb(direction, start, width, 15))
-        edges += prefixes(told[0], start, width) if told else []
-    return n_rows_reported(rows_between(edges), X)[0]
+        coordinator = Malicious(folder, X)
+        coordinator.run = f"run-{at + 2}"
+        scales = np.ones(X.shape[1])
+        scales[0] += 0.02 * at
+        assert coordinator.prepare(scales=scales), coordinator.seen
+        micro = micro_clusters(coordinator)
+        seen.append((micro.counts, micro.counts[:, None] * micro.means * scales))
+    return n_told_between(seen, X)[0]
 
 
 def test_two_state_folders_over_one_table_tell_no_row(tmp_path, monkeypatch, capsys):
-    """Two studies of two coordinators, each with a state folder of its own, each asked once."""
+    """Two studies of two coordinators, each with a state folder of its own, each asked once on a scale of its own."""
     X = table()
     one = state_folder(tmp_path, X)
-    shared = told_to_both([one, one], X, 0.003)
-    together = told_to_both([joined(tmp_path / "second", X), joined(tmp_path / "third", X)], X, 0.003)
+    shared = told_to_both([one, one], X)
+    together = told_to_both([joined(tmp_path / "second", X), joined(tmp_path / "third", X)], X)
     places = []
     for owner in ("one", "other"):
         monkeypatch.setenv("KONCORD_TABLES", str(tmp_path / f"tables-{owner}"))
         places.append(joined(tmp_path / f"of-{owner}", X))
-    apart = told_to_both(places, X, 0.003)
+    apart = told_to_both(places, X)
     with capsys.disabled():
         print(f"\n  two studies: {shared} rows told from one state folder, {together} from two of one user", end=" ")
         print(f"({apart} from two of two users)", end=" ")
@@ -282,7 +291,7 @@ def test_a_second_state_folder_over_some_of_the_rows_tells_no_row_or_does_not_jo
         except NotAllowed:
             outcomes[name] = None
         else:
-            outcomes[name] = told_to_both([place, second], X, 0.003)
+            outcomes[name] = told_to_both([place, second], X)
     with capsys.disabled():
         print(f"\n  a second state folder, rows told (None: does not join): {outcomes}", end=" ")
     assert outcomes["in another order"] == outcomes["a row fewer"] == outcomes["a row more"] == 0

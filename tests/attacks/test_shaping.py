@@ -230,27 +230,3 @@ def test_sums_that_are_asked_for_again_after_the_plan_are_the_same(tmp_path):
     assert coordinator.ask(measure) == first
     coordinator.new_run()
     assert coordinator.ask(measure) == first
-
-
-# --- cuts ---
-
-
-def test_a_cut_that_creeps_along_a_column_finds_where_the_nth_value_lies_and_no_more(tmp_path, capsys):
-    """Nothing changes until as many rows as the floor have crossed the cut: then its place is that of the last one."""
-    X = np.random.default_rng(7).normal(size=(400, 2))
-    parameters = {"n_clusters": 2, "n_rounds": 9}
-    coordinator = Malicious(state_folder(tmp_path, X), X, aggregator="fedkmeans", parameters=parameters)
-    sizes, found, step = set(), [], 0.05
-    for cuts in np.arange(2.5, 0.5, -step).reshape(5, 8):
-        coordinator.prepare()
-        for cut in cuts:
-            beyond = int(coordinator.refine(np.array([[cut - 9, 0.0], [cut + 9, 0.0]]))[0].counts[1])
-            if beyond and beyond not in sizes:
-                sizes.add(beyond)
-                found.append(cut)
-        coordinator.new_run()
-    nth = np.sort(X[:, 0])[-FLOOR]
-    said(capsys, f"a creeping cut, 40 questions: the {FLOOR}th largest value to within {abs(found[0] - nth):.3f}")
-    assert abs(found[0] - nth) <= step  # which is said in docs/security.md
-    assert min(sizes) >= FLOOR
-    assert np.diff(sorted(sizes)).min(initial=FLOOR) >= FLOOR  # one number for each cell

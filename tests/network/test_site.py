@@ -441,7 +441,9 @@ def test_a_site_takes_part_in_no_more_runs_than_its_owner_allows(privacy, tmp_pa
     make(tmp_path, "north", budget=privacy, max_runs=2)
     for run in ("run-1", "run-2", "run-1"):
         answer(tmp_path / "north", run, 1, method("consensus"), describe())
-    with pytest.raises(NotAllowed, match="'north' has taken part in 2 runs; its owner allows no more than 2"):
+    with pytest.raises(
+        NotAllowed, match="'north' has taken part in 2 runs; its owner allows no more than 2 over this table"
+    ):
         answer(tmp_path / "north", "run-3", 1, method("consensus"), describe())
     assert sorted(path.name for path in (tmp_path / "north" / "runs").iterdir()) == ["run-1", "run-2"]
     answer(tmp_path / "north", "run-2", 1, method("consensus"), describe())

@@ -47,9 +47,9 @@ def columns_of(X):
     return tuple("abcdefgh"[: X.shape[1]])
 
 
-def joined(folder, X, *, floor=FLOOR, columns=None, budget=None, **options):
+def joined(folder, X, *, floor=FLOOR, columns=None, budget=None, max_runs=None, **options):
     invitation = Invitation(site="north", address="localhost:1", authority="", key="")
-    policy = SitePolicy(min_report=floor, budget=budget)
+    policy = SitePolicy(min_report=floor, budget=budget, max_runs=max_runs)
     return SiteFolder.create(folder, invitation, X, columns or columns_of(X), policy, **options)
 
 
@@ -213,6 +213,23 @@ def test_the_first_folder_may_go_and_what_was_answered_stays(tmp_path):
     again = joined(tmp_path / "one", X)
     assert asked(again, "run-2") == 100
     assert len(list(TableRecord().tables())) == 1
+
+
+def test_runs_are_counted_by_table_whatever_state_folder_took_part_and_also_if_it_is_gone(tmp_path):
+    X = rows()
+    one, two = (joined(tmp_path / name, X, max_runs=3) for name in ("one", "two"))
+    asked(one, "run-1")
+    asked(two, "run-1")  # of another coordinator
+    shutil.rmtree(tmp_path / "one")
+    again = joined(tmp_path / "one", X, max_runs=3)
+    asked(again, "run-2")
+    for place in (again, two):
+        with pytest.raises(
+            NotAllowed, match="has taken part in 3 runs; its owner allows no more than 3 over this table"
+        ):
+            asked(place, "run-9")
+    assert asked(again, "run-2") == 100
+    assert asked(joined(tmp_path / "three", rows(seed=5), max_runs=3), "run-1") == 100  # another table
 
 
 def test_after_a_version_was_moved_the_folder_that_has_it_is_needed(tmp_path):

@@ -1,5 +1,6 @@
 """The joint partition: no linear combination of a site's answers stands for fewer rows than its floor."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,13 +10,17 @@ from hypothesis import strategies as st
 
 from koncord import Consensus, FedKMeans, KFed, KnownCounts
 from koncord.aggregate import consensus, fedkmeans, kfed
-from koncord.kernels.assign import sums_by_label
+from koncord.aggregate.base import Local
+from koncord.kernels.assign import nearest, sums_by_label
 from koncord.protocol import setup
 from koncord.protocol.dominance import KNOWN_BY_SQUARES, PERCENT, bounds_of, is_dominated, safe_cuts
-from koncord.protocol.partition import BASE, JointPartition, divided, one_cell, refined, rows_of, two_valued_as_sent
+from koncord.protocol.partition import BASE, JointPartition, divided, one_cell, rows_of, two_valued_as_sent
+from koncord.protocol.surrogates import surrogate_rows
 from koncord.protocol.wire import pack, unpack
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
+from koncord.session.versions import first_version, next_version
+from same_cells import turned
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -39,19 +44,18 @@ def fewest_rows_told(answers, most):
     return None
 
 
-def hostile_labels(rng, X, cells):
-    """A question: a plane through the rows, one that all but grazes a single row, any sorting, or one that isolates."""
-    kind = rng.integers(4)
-    along = X @ rng.normal(size=X.shape[1])
+def hostile_label(rng, X):
+    """A question: a plane through the rows, some that all but graze single ones, or any sorting of what it is given."""
+    kind = rng.integers(3)
+    direction = rng.normal(size=X.shape[1])
     if kind == 0:
-        return (along > rng.choice(along)).astype(np.int64)
+        cut = rng.choice(X @ direction)
+        return lambda rows: (rows @ direction > cut).astype(np.int64)
     if kind == 1:
-        return np.digitize(along, np.sort(rng.choice(along, min(3, len(along)), replace=False))).astype(np.int64)
-    if kind == 2:
-        return rng.integers(3, size=len(X))
-    labels = cells.copy()  # what is known already, but for one row
-    labels[rng.integers(len(X))] = cells.max() + 1
-    return labels
+        cuts = np.sort(rng.choice(X @ direction, min(3, len(X)), replace=False))
+        return lambda rows: np.digitize(rows @ direction, cuts).astype(np.int64)
+    seed = int(rng.integers(2**31))
+    return lambda rows: np.random.default_rng(seed).integers(3, size=len(rows))
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,65 +66,102 @@ def test_no_combination_of_answers_to_any_questions_stands_for_fewer_rows_than_t
     partition = JointPartition(rows_of(X, least), least)
     answers = [np.zeros(len(X), dtype=np.int64)]
     for _ in range(n_questions):
-        labels, cells = partition.apart(hostile_labels(rng, X, partition.open().of_row))
-        answers.append(labels)
+        cells = partition.cut(X * np.exp(rng.normal(size=2)))  # on a scale of its own
         assert np.bincount(cells.of_row).min() >= least
-        for asked in answers:  # every answer is a sorting of whole cells
-            assert all(len(np.unique(asked[cells.of_row == cell])) == 1 for cell in range(len(cells)))
+        local = local_of(surrogate_rows(X, cells.of_row), cells.of_row)
+        answers.append(local.grouped(hostile_label(rng, X)).labels)
     assert fewest_rows_told(indicators(answers), least - 1) is None
+
+
+def local_of(X, cells):
+    return Local(X=X, phase1=lambda: None, stream=(0,), min_report=2, cells=cells)
 
 
 def test_without_the_rule_the_same_questions_tell_single_rows():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(12, 2))
-    answers = [hostile_labels(rng, X, np.zeros(12, dtype=np.int64)) for _ in range(10)]
+    answers = [hostile_label(rng, X)(X) for _ in range(10)]
     assert fewest_rows_told(indicators(answers), 2) == 1
 
 
-def test_rows_leave_a_cell_in_groups_or_go_with_the_nearest():
-    rows = rows_of(np.arange(10.0)[:, None], 3)
-    cells = one_cell(rows)
-    labels, cells = refined(cells, np.array([0, 0, 0, 0, 0, 1, 1, 1, 2, 2]), rows, 3)
-    assert labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]  # 8 and 9 are too few, and nearer to 5 to 7
-    labels, same = refined(cells, np.array([5, 5, 5, 6, 6, 7, 7, 7, 8, 8]), rows, 3)
-    assert labels.tolist() == [5, 5, 5, 5, 5, 7, 7, 7, 7, 7]  # neither 3 and 4 nor 8 and 9 leave their cells
-    assert same is cells
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, least=st.integers(2, 20))
+def test_cells_are_cut_once_in_groups_of_enough_rows_that_no_row_dominates(seed, least):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(int(rng.integers(1, 200)), 2)) ** 3
+    rows = rows_of(X, least)
+    partition = JointPartition(rows, least)
+    cells = partition.cut(X)
+    counts = np.bincount(cells.of_row)
+    if len(cells) > 1:
+        assert counts.min() >= least
+        assert not any(rows.is_told(np.flatnonzero(cells.of_row == cell)) for cell in range(len(cells)))
+    assert partition.cut(X[:, ::-1] * [1, 1000]) is cells
+
+
+def test_a_group_of_rows_that_is_added_is_cut_among_itself():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    first = first_version(X[:200], 20)
+    partition = JointPartition(first.rows(20), 20)
+    first = replace(first, cells=partition.cut(X[:200]))
+    second, _ = next_version(first, X, 20)
+    assert second.cells.is_cut.sum() == len(first.cells) == len(second.cells) - 1
+    after = JointPartition(second.rows(20), 20)
+    after.store.cells = second.cells
+    cells = after.cut(X)
+    np.testing.assert_array_equal(cells.of_row[:200], first.cells.of_row)
+    added = np.unique(cells.of_row[200:])
+    assert len(added) > 3
+    assert np.bincount(cells.of_row).min() >= 20
+    assert cells.is_cut.all()
+
+
+# --- surrogate rows ---
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=SEEDS, least=st.integers(1, 5))
-def test_the_same_question_has_the_same_answer(seed, least):
+@given(seed=SEEDS, d=st.integers(1, 12), n_cells=st.integers(1, 5))
+def test_surrogate_rows_have_the_moments_of_every_cell_and_are_no_rows(seed, d, n_cells):
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(40, 2))
-    rows = rows_of(X, least)
-    cells = one_cell(rows)
-    for _ in range(4):
-        labels = hostile_labels(rng, X, cells.of_row)
-        told, after = refined(cells, labels, rows, least)
-        again, same = refined(after, labels, rows, least)
-        np.testing.assert_array_equal(told, again)
-        assert same is after
-        cells = after
+    X = rng.normal(size=(20 * n_cells, d)) @ rng.normal(size=(d, d)) + 10
+    cells = rng.permutation(np.repeat(np.arange(n_cells), 20))
+    found = surrogate_rows(X, cells)
+    for cell in range(n_cells):
+        own, mine = X[cells == cell], found[cells == cell]
+        np.testing.assert_allclose(mine.mean(axis=0), own.mean(axis=0), rtol=1e-9)
+        np.testing.assert_allclose(np.cov(mine.T, bias=True), np.cov(own.T, bias=True), atol=1e-9, rtol=1e-7)
+    assert d == 1 or np.abs(found[:, None] - X).max(axis=2).min() > 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, d=st.integers(1, 12))
+def test_surrogate_rows_are_those_of_any_rows_with_the_same_moments_of_the_cells(seed, d):
+    rng = np.random.default_rng(seed)
+    X, cells = rng.normal(size=(60, d)), np.repeat(np.arange(2), 30)
+    other = turned(X, cells, rng)
+    assert np.abs(other - X).max() > 0.1
+    np.testing.assert_allclose(surrogate_rows(other, cells), surrogate_rows(X, cells), atol=1e-6)
+
+
+def test_a_column_that_is_constant_in_a_cell_stays_so_to_the_last_bit():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    X[:, 2] = -0.19092459023872171
+    assert (surrogate_rows(X, np.repeat(np.arange(3), 20))[:, 2] == X[0, 2]).all()
+
+
+@pytest.mark.parametrize("rows", [np.ones((1, 3)), np.ones((5, 3)), np.arange(4.0)[:, None], np.empty((0, 2))])
+def test_surrogates_of_few_rows_or_of_equal_ones(rows):
+    found = surrogate_rows(rows, np.zeros(len(rows), dtype=np.int64))
+    assert found.shape == rows.shape
+    np.testing.assert_allclose(found.sum(axis=0), rows.sum(axis=0))
+    np.testing.assert_allclose((found**2).sum(axis=0), (rows**2).sum(axis=0))
 
 
 # --- what a site sends ---
 
 
-class Watched(JointPartition):
-    """A partition that remembers the sorting of every answer."""
-
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.seen = []
-
-    def apart(self, labels, least=1, *, of=None):
-        allowed, cells = super().apart(labels, least, of=of)
-        self.seen.append(allowed)
-        return allowed, cells
-
-
-def watched_site(X, aggregator, floor):
-    partition = Watched(rows_of(X, floor), floor)
+def site_of(X, aggregator, floor):
+    partition = JointPartition(rows_of(X, floor), floor)
     columns = tuple(f"x{at}" for at in range(X.shape[1]))
     policy = SitePolicy(min_report=floor)
     site = Site("s", X, columns, estimator=KnownCounts(3), aggregator=aggregator, policy=policy, partition=partition)
@@ -134,25 +175,46 @@ def asked(site, round_, message, kind):
     return unpack(site.answer(pack(message, round_=round_)), (kind,))[0]
 
 
+def cells_behind(up, partition, labels_of):
+    """Counts and sums of whole cells by the label of their mean, as an honest site would tell of its rows."""
+    cells, rows = partition.open(), partition.rows.X
+    means = sums_by_label(rows, cells.of_row, len(cells)) / np.bincount(cells.of_row)[:, None]
+    labels = labels_of(means)[cells.of_row]
+    return np.bincount(labels, minlength=len(up.counts)), sums_by_label(rows, labels, len(up.counts))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_all_that_consensus_and_the_end_of_a_run_tell_are_sums_over_the_cells_of_one_partition(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(120, 3))
-    site, partition = watched_site(X, Consensus(n_rounds=5), 8)
-    told = [asked(site, 1, consensus.Report(min_report=8), consensus.MicroClusters)]
+    site, partition = site_of(X, Consensus(n_rounds=5), 8)
+    micro = asked(site, 1, consensus.Report(min_report=8), consensus.MicroClusters)
+    cells = partition.open()
+    assert np.bincount(cells.of_row).min() >= 8
+    rows = partition.rows.X
+    order = np.lexsort(micro.means.T)
+    means = sums_by_label(rows, cells.of_row, len(cells)) / np.bincount(cells.of_row)[:, None]
+    np.testing.assert_allclose(micro.means[order], means[np.lexsort(means.T)], atol=1e-9)
+    np.testing.assert_allclose(micro.spread, ((rows - means[cells.of_row]) ** 2).sum(axis=0))
     for round_ in range(2, 7):
         centers = X[rng.choice(len(X), 4, replace=False)]
-        told.append(asked(site, round_, consensus.Refine(centers=centers, min_report=1), consensus.Sums))
-    told.append(asked(site, 7, setup.Attribute(centers=centers), setup.Holdings))
-    rows, cells = partition.rows.X, partition.open()
-    assert np.bincount(cells.of_row).min() >= 8
-    for up, labels in zip(told, partition.seen, strict=True):
-        assert all(len(np.unique(labels[cells.of_row == cell])) == 1 for cell in range(len(cells)))
-        labels = np.unique(labels, return_inverse=True)[1] if hasattr(up, "means") else labels
-        np.testing.assert_array_equal(up.counts, np.bincount(labels, minlength=len(up.counts)))
-        if not isinstance(up, setup.Holdings):
-            sums = up.sums if hasattr(up, "sums") else up.counts[:, None] * up.means
-            np.testing.assert_allclose(sums, sums_by_label(rows, labels, len(up.counts)), atol=1e-9)
+        up = asked(site, round_, consensus.Refine(centers=centers, min_report=1), consensus.Sums)
+        counts, sums = cells_behind(up, partition, lambda means, centers=centers: nearest(means, centers))
+        np.testing.assert_array_equal(up.counts, counts)
+        np.testing.assert_allclose(up.sums, sums, atol=1e-9)
+    held = asked(site, 7, setup.Attribute(centers=centers), setup.Holdings)
+    np.testing.assert_array_equal(held.counts, counts)
+    assert partition.open() is cells
+
+
+def test_micro_clusters_that_must_be_larger_than_cells_are_of_whole_cells():
+    site, partition = site_of(np.random.default_rng(2).normal(size=(400, 3)), Consensus(), 10)
+    micro = asked(site, 1, consensus.Report(min_report=50), consensus.MicroClusters)
+    sizes = np.bincount(partition.open().of_row)
+    assert micro.counts.min() >= 50
+    assert micro.counts.sum() == 400
+    assert len(micro) > 4
+    assert sizes.max() < 50
 
 
 @pytest.mark.parametrize(
@@ -179,15 +241,24 @@ def test_all_that_consensus_and_the_end_of_a_run_tell_are_sums_over_the_cells_of
     ids=["fedkmeans", "kfed"],
 )
 def test_means_of_local_clusters_are_means_over_the_cells_of_one_partition(aggregator, messages, kind):
-    site, partition = watched_site(np.random.default_rng(3).normal(size=(150, 3)), aggregator, 10)
-    told = [(asked(site, at, message, kind), partition.seen[-1]) for at, message in enumerate(messages, 1)]
-    cells = partition.open()
-    assert np.bincount(cells.of_row).min() >= 10
-    for up, labels in told:
-        assert all(len(np.unique(labels[cells.of_row == cell])) == 1 for cell in range(len(cells)))
-        present, numbers = np.unique(labels, return_inverse=True)
-        means = sums_by_label(partition.rows.X, numbers, len(present)) / np.bincount(numbers)[:, None]
-        np.testing.assert_allclose(up.centers, means, atol=1e-9)
+    site, partition = site_of(np.random.default_rng(3).normal(size=(150, 3)), aggregator, 10)
+    told = [asked(site, at, message, kind) for at, message in enumerate(messages, 1)]
+    cells, rows = partition.open(), partition.rows.X
+    counts = np.bincount(cells.of_row)
+    assert counts.min() >= 10
+    sums = sums_by_label(rows, cells.of_row, len(cells))
+    for center in [center for up in told for center in up.centers]:
+        assert any(
+            np.allclose(sums[list(some)].sum(axis=0) / counts[list(some)].sum(), center)
+            for size in range(1, len(cells) + 1)
+            for some in combinations(range(len(cells)), size)
+        )
+
+
+def test_labels_of_rows_are_not_taken():
+    local = local_of(np.zeros((4, 2)), np.zeros(4, dtype=np.int64))
+    with pytest.raises(TypeError, match="a function that labels rows"):
+        local.grouped(np.zeros(4, dtype=np.int64))
 
 
 # --- dominance ---
@@ -243,9 +314,8 @@ def test_a_row_far_from_a_tight_cloud_stays_in_a_group_in_which_it_is_not_told()
     labels = np.zeros(len(X), dtype=np.int64)
     labels[:20], labels[-1] = 1, 1  # twenty rows of the tight cloud and the far one
     assert rows.is_told(np.flatnonzero(labels))
-    told, cells = refined(one_cell(rows), labels, rows, 20)
-    assert len(cells) == 1
-    assert not told.any()
+    order = np.argsort(-labels, kind="stable")
+    assert not rows.safe_cuts(order, np.array([21]))[0]
 
 
 # --- columns with two values ---
@@ -258,10 +328,9 @@ def test_of_two_valued_columns_cells_tell_multiples_of_three_that_add_up(seed, s
     n = int(rng.integers(60, 300))
     X = np.c_[rng.normal(size=(n, 2)), rng.random((n, 3)) < share]
     rows = rows_of(X, 20)
-    cells = one_cell(rows)
-    whole = cells.rarer[0]
+    whole = one_cell(rows).rarer[0]
     for _ in range(4):
-        _, cells = refined(cells, hostile_labels(rng, X[:, :2], cells.of_row), rows, 20)
+        cells = JointPartition(rows, 20).cut(X * np.exp(rng.normal(size=5)))
         assert (cells.rarer % BASE == 0).all()
         assert (cells.rarer <= np.bincount(cells.of_row)[:, None]).all()
         assert (cells.rarer.sum(axis=0) <= whole).all()
@@ -282,11 +351,11 @@ def test_what_was_told_is_divided_among_the_parts():
 def test_a_site_tells_no_count_of_one_or_two_in_a_two_valued_column():
     rng = np.random.default_rng(0)
     X = np.c_[rng.normal(size=(400, 2)), rng.random(400) < 0.05]
-    site, partition = watched_site(X, Consensus(), 20)
+    site, partition = site_of(X, Consensus(), 20)
     micro = asked(site, 1, consensus.Report(min_report=20), consensus.MicroClusters)
     counts = micro.counts * micro.means[:, 2]
     np.testing.assert_allclose(counts, BASE * np.rint(counts / BASE), atol=1e-9)
-    true = np.array([X[label == partition.seen[0], 2].sum() for label in np.unique(partition.seen[0])])
+    true = np.bincount(partition.open().of_row, X[:, 2])
     assert ((true == 1) | (true == 2)).sum() > 3
     assert abs(counts.sum() - X[:, 2].sum()) < BASE
 
@@ -304,17 +373,14 @@ def test_moments_are_told_in_three_digits_of_the_deviation():
     assert told.scatters[2] == 0
 
 
-def test_a_cell_that_is_not_divided_goes_where_its_mean_goes():
+def test_a_cell_goes_where_its_mean_goes():
     """As a cut passes through a cell of 30 rows, its answer changes once, at its mean, whatever the rows are."""
     X = np.random.default_rng(0).normal(size=(30, 1)) ** 3
     partition = JointPartition(rows_of(X, 20), 20)
-    moved = partition.rows.X[:, 0]
-    cuts = np.sort(np.concatenate([moved - 1e-9, moved + 1e-9, [moved.mean() - 1e-9, moved.mean() + 1e-9]]))
-    sides = []
-    for cut in cuts:
-        labels, cells = partition.apart(
-            (moved > cut).astype(np.int64), of=lambda cells, cut=cut: (np.array([moved.mean()]) > cut).astype(np.int64)
-        )
-        assert len(cells) == len(np.unique(labels)) == 1
-        sides.append(labels[0])
-    assert np.flatnonzero(np.diff(sides)).tolist() == [int(np.searchsorted(cuts, moved.mean())) - 1]
+    cells, moved = partition.cut(X).of_row, partition.rows.X
+    local = local_of(surrogate_rows(moved, cells), cells)
+    mean = moved.mean()
+    cuts = np.sort(np.concatenate([moved[:, 0] - 1e-9, moved[:, 0] + 1e-9, [mean - 1e-9, mean + 1e-9]]))
+    sides = [local.grouped(lambda rows, cut=cut: (rows[:, 0] > cut).astype(np.int64)).labels for cut in cuts]
+    assert all(len(np.unique(each)) == 1 for each in sides)
+    assert np.flatnonzero(np.diff([each[0] for each in sides])).tolist() == [int(np.searchsorted(cuts, mean)) - 1]

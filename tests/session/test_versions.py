@@ -25,10 +25,10 @@ def answered(version, rng, n_questions=3):
         return version, []
     partition = JointPartition(version.rows(LEAST), LEAST)
     partition.store.cells = version.cells
+    cells = partition.cut(version.X * np.exp(rng.normal(size=2))).of_row
     groups = [version.X]
     for _ in range(n_questions):
-        along = version.X @ rng.normal(size=version.X.shape[1])
-        labels, _ = partition.apart((along > rng.choice(along)).astype(np.int64))
+        labels = rng.integers(3, size=cells.max() + 1)[cells]
         groups += [version.X[labels == label] for label in np.unique(labels)]
     return replace(version, cells=partition.open()), groups
 
@@ -113,12 +113,13 @@ def test_a_version_and_what_was_answered_of_it_come_back_from_the_disk(tmp_path)
     keep_version(tmp_path, first_version(X, 20), ("a", "b", "c"), is_answered=False)
     kept = read_version(tmp_path)
     assert not kept.is_answered
-    labels, cells = kept.partition(20).apart((X[:, 0] > 0).astype(np.int64))
+    cells = kept.partition(20).cut(X)
     again = read_version(tmp_path)
     assert again.is_answered
     np.testing.assert_array_equal(again.now(20).cells.of_row, cells.of_row)
     np.testing.assert_array_equal(again.now(20).cells.rarer, cells.rarer)
-    np.testing.assert_array_equal(again.partition(20).apart((X[:, 0] > 0).astype(np.int64))[0], labels)
+    np.testing.assert_array_equal(again.now(20).cells.is_cut, cells.is_cut)
+    np.testing.assert_array_equal(again.partition(20).cut(X[:, ::-1]).of_row, cells.of_row)
     assert again.digest == kept.digest
 
 

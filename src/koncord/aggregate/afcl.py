@@ -333,6 +333,7 @@ class AFCL(Aggregator):
     """
 
     name = "afcl"
+    reads_rows: ClassVar[bool] = True
     count_parameter: ClassVar[str] = "n_seeds"
     count_is_bound: ClassVar[bool] = True
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {

@@ -18,14 +18,12 @@ from koncord._parameters import Parameterized
 from koncord._validation import owner_name
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.diagnostics import Diagnostics
-from koncord.kernels.assign import nearest
-from koncord.kernels.cutting import CutTree, group_labels, groups_and_tree
+from koncord.kernels.assign import means_by_label, nearest
+from koncord.kernels.cutting import cut_tree, group_labels, groups_of
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
 from koncord.privacy.budget import Plan
-from koncord.protocol.partition import Rows
 from koncord.protocol.schema import Sent, sent_by
-from koncord.protocol.setup import Attribute
 from koncord.types import BoolArray, FloatArray, IntArray, LocalEstimate
 
 Message = Any
@@ -33,45 +31,60 @@ Replies = Mapping[str, Any]
 Server = Generator[Message | Mapping[str, Message], Any, "Outcome"]
 
 
+# Labels of rows (n, n_features) that are scaled as agreed.
+LabelOf = Callable[[FloatArray], IntArray]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """Rows sorted as the joint partition of a client allows: all that a client step may send sums of."""
+    """Rows sorted as the joint partition of a client allows: what a client step sends sums of."""
 
-    labels: IntArray  # (n_samples,) as they were given, or of the group that the row goes with
-    X: FloatArray  # (n_samples, n_features) the rows to take sums of; no row stands alone
+    labels: IntArray  # (n_samples,)
+    X: FloatArray  # (n_samples, n_features) the rows to take sums of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """What a client step may read: it never leaves the client."""
+    """What a client step may read: it never leaves the client.
+
+    Of a client with a floor, rows are surrogates (`koncord.protocol.surrogates`) unless the aggregator `reads_rows`:
+    they have counts, means and covariances of the client's cells, so that a step discloses nothing else whatever it
+    does with them. Then phase 1 runs on surrogate rows, too.
+    """
 
     X: FloatArray  # (n_samples, n_features), scaled as agreed
     phase1: Callable[[], LocalEstimate]  # runs at the first call only
     stream: tuple[int, ...]  # names the random stream of this client in this round
     min_report: int  # rows that whatever is sent must stand for at least: the site owner's own bound
-    # Sorts rows by what the client has answered before; None sorts them as they are labeled, and keeps nothing.
-    apart: Callable[[IntArray, int, "LabelOf | None"], Grouped] | None = None
-    rows: Rows | None = None  # the table that `apart` answers for
+    cells: IntArray | None = None  # (n_samples,) the cell of each row; None without a floor: each row is its own
 
-    def grouped(self, labels: IntArray, least: int = 1, *, of: "LabelOf | None" = None) -> Grouped:
-        """The rows by `labels` (n_samples,), in groups that sums may be sent of after all that was sent before.
+    def grouped(self, by: LabelOf) -> Grouped:
+        """The rows by label, in groups that sums may be sent of after all that was sent before.
 
-        A step that sends nothing but sums over these groups is covered by the client's joint partition
-        (`koncord.protocol.partition`). A group has at least `least` rows, and no fewer than the owner's own bound.
-        `of` gives the labels of other rows on the same scale: a cell that stays whole goes where its mean goes. Without
-        it, it goes with the most of its rows, and repeated questions find where the middle one lies.
+        `by` labels any rows on the agreed scale: a cell goes where its mean goes, as a whole. Where rows go would tell
+        of single ones, so labels of rows are not taken.
         """
-        return Grouped(labels=labels, X=self.X) if self.apart is None else self.apart(labels, least, of)
+        if not callable(by):
+            raise TypeError("Local.grouped takes a function that labels rows (n, n_features), not labels of rows.")
+        labels = by(self.X) if self.cells is None else by(self.cell_means)[self.cells]
+        return Grouped(labels=labels, X=self.X)
 
-    def grouped_by(self, centers: FloatArray, least: int = 1) -> Grouped:
+    def grouped_by(self, centers: FloatArray) -> Grouped:
         """The same by the nearest of some centers (k, n_features)."""
-        return self.grouped(nearest(self.X, centers), least, of=lambda means: nearest(means, centers))
+        return self.grouped(lambda rows: nearest(rows, centers))
 
     def micro_clusters(self, least: int) -> Grouped:
-        """The rows cut into micro-clusters of at least `least` rows, in whole groups of the joint partition."""
-        is_safe = None if self.rows is None else self.rows.safe_cuts
-        groups, tree = groups_and_tree(self.X, least, is_safe=is_safe)
-        return self.grouped(group_labels(groups, len(self.X)), least, of=tree.assign)
+        """The rows cut into micro-clusters of at least `least` rows, each of whole cells."""
+        if self.cells is None:
+            return Grouped(labels=group_labels(groups_of(self.X, least), len(self.X)), X=self.X)
+        return Grouped(labels=merged_cells(self.cell_means, self.cells, least)[self.cells], X=self.X)
+
+    @cached_property
+    def cell_means(self) -> FloatArray:
+        """Means of the cells (n_cells, n_features)."""
+        assert self.cells is not None
+        n_cells = int(self.cells.max(initial=-1)) + 1
+        return means_by_label(self.X, self.cells, otherwise=np.zeros((n_cells, self.X.shape[1])))
 
     @property
     def estimate(self) -> LocalEstimate:
@@ -84,18 +97,30 @@ class Local:
         return np.random.default_rng(self.stream)
 
 
-# Labels of rows (n, n_features) that are scaled as agreed.
-LabelOf = Callable[[FloatArray], IntArray]
-# What sorts rows (n, n_features), scaled as agreed, by `assign`: a record, so that a client can keep what it answered.
-Sorter = CutTree | Attribute
+def merged_cells(means: FloatArray, cells: IntArray, least: int) -> IntArray:
+    """Micro-clusters of at least `least` rows, each of whole cells: the number of that of each cell (n_cells,).
+
+    They are those that rows at the mean of their cell are cut into.
+    """
+    ordered = np.sort(cells)
+
+    def between_cells(rows: IntArray, sizes: IntArray) -> BoolArray:
+        apart: BoolArray = ordered[rows[sizes - 1]] != ordered[rows[sizes]]
+        return apart
+
+    groups = groups_of(means[ordered], least, is_safe=between_cells)
+    merged = np.zeros(len(means), dtype=np.int64)
+    for at, group in enumerate(groups):
+        merged[ordered[group]] = at
+    return merged
 
 
 class ScaledGroups(Protocol):
     """All rows of a table that is read batch by batch, sorted as the joint partition of the client allows."""
 
     @property
-    def counts(self) -> IntArray:
-        """Rows of each label, (n_labels,)."""
+    def n_labels(self) -> int:
+        """How many there are."""
 
     @property
     def sample_labels(self) -> IntArray:
@@ -109,15 +134,24 @@ class ScaledGroups(Protocol):
 class StreamedLocal:
     """What a client step may read of a table that is read batch by batch: it never leaves the client."""
 
-    sample: FloatArray  # (n_sample, n_features) some rows, scaled as agreed
+    sample: FloatArray  # (n_sample, n_features) some rows, scaled as agreed; surrogates as in `Local`
     n_rows: int  # of the table
     min_report: int
-    sort: Callable[[Sorter, int, int], ScaledGroups]
-    rows: Rows | None = None  # the sample as the joint partition sees it
+    sort: Callable[[LabelOf, int], ScaledGroups]
+    cell_means: FloatArray | None = None  # (n_cells, n_features) of all rows; None without a floor
+    cells: IntArray | None = None  # the number of each cell, as often as it has rows in the sample
 
-    def grouped(self, by: Sorter, n_labels: int, least: int = 1) -> ScaledGroups:
-        """All rows by label, in groups that sums may be sent of after all that was sent before: one pass."""
-        return self.sort(by, n_labels, least)
+    def grouped(self, by: LabelOf, n_labels: int) -> ScaledGroups:
+        """All rows by label, in groups that sums may be sent of after all that was sent before, as `Local.grouped`."""
+        return self.sort(by, n_labels)
+
+    def micro_clusters(self, least: int) -> ScaledGroups:
+        """All rows in micro-clusters that have at least `least` rows of the sample."""
+        if self.cells is None or self.cell_means is None:
+            tree = cut_tree(self.sample, least)
+            return self.grouped(tree.assign, tree.n_groups)
+        merged = merged_cells(self.cell_means, self.cells, least)
+        return self.grouped(lambda _: merged, int(merged.max()) + 1)
 
 
 # A client step takes what the client holds, its state (None before its first step) and the server's message; it
@@ -192,10 +226,9 @@ class Aggregator(Parameterized, ABC):
         client takes no part.
     most_parts : int, default 1
         Messages that a client gets in one exchange at most.
-    sums_over_cells : bool, default False
-        Whether everything its client steps send are counts, sums and means over groups of `Local.grouped`: then no
-        combination of a site's answers stands for fewer rows than its floor. A site takes part in other aggregators
-        only if its owner names them.
+    reads_rows : bool, default False
+        Whether its client steps are given the rows of a client with a floor, not surrogates of them. Then the joint
+        partition does not cover what it sends, and a site takes part only if its owner names it.
     count_parameter : str, default "n_clusters"
         The parameter, if the constructor has it, that gives the number of clusters.
     count_is_bound : bool, default False
@@ -210,7 +243,7 @@ class Aggregator(Parameterized, ABC):
     private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {}
     streamed_steps: ClassVar[Mapping[type[Any], StreamedStep]] = {}
     most_parts: ClassVar[int] = 1
-    sums_over_cells: ClassVar[bool] = False
+    reads_rows: ClassVar[bool] = False
     count_parameter: ClassVar[str] = "n_clusters"
     count_is_bound: ClassVar[bool] = False
 

@@ -80,10 +80,7 @@ def refine(local: Local, state: None, down: Refine) -> tuple[None, LocalMeans]:
 
 
 def moved_by_groups(local: Local, centers: FloatArray, max_iter: int, min_count: int) -> LocalMeans:
-    """Lloyd's passes from these centers, each over groups that the joint partition allows; those with rows enough.
-
-    Means of other groups would show in where cells go, though nobody is sent them.
-    """
+    """Lloyd's passes from these centers, each over whole cells of the joint partition; those with rows enough."""
     labels = None
     for _ in range(max_iter):
         groups = local.grouped_by(centers)
@@ -208,7 +205,6 @@ class FedKMeans(Aggregator):
     name = "fedkmeans"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Begin: begin, Refine: refine}
     private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {Begin: private_begin, Refine: private_refine}
-    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

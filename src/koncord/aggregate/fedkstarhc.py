@@ -167,7 +167,6 @@ class FedKStarHC(Aggregator):
 
     name = "fedkstarhc"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendPrototypes: send_prototypes}
-    sums_over_cells: ClassVar[bool] = True
 
     def __init__(self, *, slack: float = 1.5, min_rows: int = DEFAULT_MIN_REPORT) -> None:
         self.slack = slack

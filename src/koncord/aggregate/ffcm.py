@@ -215,6 +215,7 @@ class FFCM(Aggregator):
     """
 
     name = "ffcm"
+    reads_rows: ClassVar[bool] = True
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {
         fedkmeans.Begin: fedkmeans.begin,
         Fuzzify: fuzzify,

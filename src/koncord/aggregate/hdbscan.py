@@ -49,7 +49,6 @@ class FedHDBSCAN(Aggregator):
 
     name = "hdbscan"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendPrototypes: send_prototypes}
-    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from koncord._validation import check_count
 from koncord.aggregate.base import Aggregator, ClientStep, Local, Outcome, Server
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.errors import KoncordError
-from koncord.kernels.assign import means_by_label, nearest
+from koncord.kernels.assign import means_by_label
 from koncord.kernels.lloyd import MAX_PASSES, Partition, check_n_clusters, cost, kpp, lloyd, stacked_rows, unstacked
 from koncord.protocol.floor import LOWER_FLOOR
 from koncord.protocol.schema import LARGEST, Array, Number
@@ -50,7 +50,7 @@ def send_centers(local: Local, state: None, down: SendCenters) -> tuple[None, Lo
     if k == 0:
         return None, LocalCenters(centers=np.empty((0, local.X.shape[1])))
     found = local_clusters(local.X, k, local.rng, down.n_init)
-    groups = local.grouped(found.labels, of=lambda means: nearest(means, found.centers))
+    groups = local.grouped_by(found.centers)
     centers = means_by_label(groups.X, groups.labels, otherwise=found.centers)
     return None, LocalCenters(centers=centers[np.bincount(groups.labels, minlength=k) >= least])
 
@@ -131,7 +131,6 @@ class KFed(Aggregator):
 
     name = "kfed"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendCenters: send_centers}
-    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

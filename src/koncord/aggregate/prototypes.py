@@ -51,7 +51,7 @@ class Prototypes:
 
 
 def send_prototypes(local: Local, state: None, down: SendPrototypes) -> tuple[None, Prototypes]:
-    """Cut the rows into micro-clusters of enough rows each, in whole groups of the joint partition."""
+    """Cut the rows into micro-clusters of enough rows each, in whole cells of the joint partition."""
     least = max(down.min_rows, local.min_report)
     if len(local.X) < least:
         return None, no_prototypes(local.X.shape[1])

@@ -283,7 +283,6 @@ class SPAHM(Aggregator):
 
     name = "spahm"
     client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {SendAtoms: send_atoms}
-    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -134,7 +134,8 @@ def add_parser(subparsers: Any) -> None:
         "--max-runs",
         metavar="N",
         type=at_least_one,
-        help=f"most runs (default: {RUNS_WITHIN_BUDGET} with a privacy budget and no --total-epsilon, else no limit)",
+        help="most runs; without a privacy budget, of all state folders over this table (default: "
+        f"{RUNS_WITHIN_BUDGET} with a privacy budget and no --total-epsilon, else no limit)",
     )
     group.add_argument(
         "--changed",

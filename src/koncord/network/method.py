@@ -180,5 +180,5 @@ def usual_methods(*, with_rows: bool) -> tuple[str, ...]:
     And what sends rows, if they may leave. Never what an installed package adds.
     """
     kinds = [aggregator_named(name) for name in AGGREGATORS.own]
-    few = [kind.name for kind in kinds if kind.sums_over_cells and kind().most_rounds() <= MOST_ROUNDS]
+    few = [kind.name for kind in kinds if not kind.reads_rows and kind().most_rounds() <= MOST_ROUNDS]
     return tuple(sorted([*few, *(kind.name for kind in kinds if with_rows and sends_rows(kind))]))

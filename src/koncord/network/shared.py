@@ -1,13 +1,16 @@
 """State folders over one table: they answer by one joint partition, or one of them does not answer."""
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from koncord._files import locked, write_atomic
 from koncord.errors import NotAllowed
 from koncord.network.tables import MARKS, Hashes, KnownTable, Marks, TableRecord, read_marks
 from koncord.session.checkpoint import read_blobs, write_blobs
@@ -33,6 +36,8 @@ from koncord.types import FloatArray
 
 if TYPE_CHECKING:
     from koncord.network.sitefolder import SiteFolder
+
+RUNS = "runs.json"  # of all state folders over a table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +137,40 @@ def has_answered_itself(place: "SiteFolder") -> bool:
 
 def other_states(place: "SiteFolder") -> list[str]:
     """State folders that answer by the same cells as this one, or did."""
-    joint = joint_folder(place.folder) if place.keeps_partition else None
+    joint = joint_of(place)
     return [] if joint is None else [state for state in KnownTable.load(joint).states if Path(state) != place.folder]
+
+
+def runs_alone(place: "SiteFolder") -> AbstractContextManager[None]:
+    """Within the block no other process notes a run, of this state folder or of another one over its table."""
+    return locked((joint_of(place) or place.folder) / "lock")
+
+
+def n_runs(place: "SiteFolder", noted: Sequence[str]) -> int:
+    """Runs that state folders over the same table took part in, also if they are gone; this one has `noted` its own."""
+    return sum(map(len, runs_by_state(place, noted).values()))
+
+
+def note_runs(place: "SiteFolder", noted: Sequence[str]) -> None:
+    """Keep for all state folders over the table which runs this one takes part in; on the disk when this returns."""
+    joint = joint_of(place)
+    if joint is not None:
+        content = json.dumps(runs_by_state(place, noted)).encode()
+        write_atomic(joint / RUNS, content, private=True, durable=True)
+
+
+def runs_by_state(place: "SiteFolder", noted: Sequence[str]) -> dict[str, list[str]]:
+    """The runs of each state folder over the table of this one."""
+    joint, state = joint_of(place), str(place.folder.resolve())
+    kept: dict[str, list[str]] = {}
+    if joint is not None and (joint / RUNS).exists():
+        kept = json.loads((joint / RUNS).read_text(encoding="utf-8"))
+    return {**kept, state: list(dict.fromkeys((*kept.get(state, ()), *noted)))}
+
+
+def joint_of(place: "SiteFolder") -> Path | None:
+    """Where what was answered of a site's table is kept, if it is held together with that of other state folders."""
+    return joint_folder(place.folder) if place.keeps_partition else None
 
 
 def note_version(place: "SiteFolder", joint: Path, X: FloatArray) -> None:

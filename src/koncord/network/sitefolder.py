@@ -38,7 +38,15 @@ from koncord.network.limits import check_no_weaker
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
 from koncord.network.peers import parties_of, session_name, write_peers
 from koncord.network.places import Invitation
-from koncord.network.shared import claim, held_together, note_version, with_known_levels
+from koncord.network.shared import (
+    claim,
+    held_together,
+    n_runs,
+    note_runs,
+    note_version,
+    runs_alone,
+    with_known_levels,
+)
 from koncord.network.tables import write_marks
 from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
@@ -572,18 +580,18 @@ def check_noted(place: SiteFolder, run: str, noted: Sequence[str]) -> None:
         if not place.run_folder(run).is_dir():
             raise NotAllowed(f"site {place.name!r} has ended its part in run {run}: its folder is gone.")
         return
-    max_runs = place.policy.max_runs
-    if max_runs is not None and len(noted) >= max_runs:
+    max_runs, n_begun = place.policy.max_runs, n_runs(place, noted)
+    if max_runs is not None and n_begun >= max_runs:
         raise NotAllowed(
-            f"site {place.name!r} has taken part in {len(noted)} runs; its owner allows no more than "
-            f"{max_runs} (--max-runs)."
+            f"site {place.name!r} has taken part in {n_begun} runs; its owner allows no more than {max_runs} over this "
+            "table (--max-runs)."
         )
 
 
 def note_run(place: SiteFolder, run: str) -> None:
     """Note that the site takes part in this run, if it may."""
     own = place.run_folder(run)
-    with locked(place.folder / "lock"), (place.folder / RUNS).open("a+", encoding="ascii") as file:
+    with runs_alone(place), (place.folder / RUNS).open("a+", encoding="ascii") as file:
         file.seek(0)
         noted = file.read().splitlines()
         check_noted(place, run, noted)
@@ -591,6 +599,7 @@ def note_run(place: SiteFolder, run: str) -> None:
             return
         check_total(place, noted)
         own.mkdir(exist_ok=True)  # before it is noted: a site killed in between goes on
+        note_runs(place, (*noted, run))
         file.write(f"{run}\n")
         file.flush()
         os.fsync(file.fileno())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from koncord.kernels.assign import sums_by_label
 from koncord.privacy.mechanism import Ball, Mechanism, NoisySums
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -20,6 +21,8 @@ NO_CELL = 2.0
 MOST_MOVED = 0.5
 # Radius of the ball that rows are clipped to, over their root mean squared distance to the mean, as noisy sums give it.
 REACH = 2.0
+# Variance of the length of d standard normal numbers, times the square of two deviations.
+ALIKE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +59,26 @@ def first_centers(ball: Ball, k: int, deviations: FloatArray, rng: np.random.Gen
 
 
 def look_for_cells(
-    centers: FloatArray, ball: Ball, n_passes: int, min_report: int, rng: np.random.Generator
+    centers: FloatArray,
+    ball: Ball,
+    n_passes: int,
+    min_report: int,
+    rng: np.random.Generator,
+    *,
+    most_blurred: float = MOST_MOVED,
 ) -> Generator[FloatArray, NoisySums, Cells]:
     """Yields the centers of each pass, receives the noisy sums of the rows by nearest center; returns the cells.
 
-    They are those of the last pass whose noisy count stands out and is at least `min_report`.
+    They are those of the last pass whose noisy count stands out and is at least `min_report`. One whose mean noise
+    moves by more than the share `most_blurred`, as in `MOST_MOVED`, goes with another that noise does not tell it from.
     """
     for _ in range(n_passes - 1):
         found = yield centers
         centers = moved_cells(centers, found, ball, rng)
     found = yield centers
-    return some_noisy_cells(cells_of(found, ball), is_cell(found, ball, min_report))
+    kept = is_cell(found, ball, min_report)
+    joined = without_blurred(found, np.flatnonzero(kept), most_blurred * ball.radius / REACH)
+    return some_noisy_cells(cells_of(found, ball, joined), np.bincount(joined[kept], minlength=len(kept)) > 0)
 
 
 def moved_cells(centers: FloatArray, found: NoisySums, ball: Ball, rng: np.random.Generator) -> FloatArray:
@@ -91,14 +103,47 @@ def is_cell(found: NoisySums, ball: Ball, min_report: int) -> BoolArray:
     return large
 
 
-def cells_of(found: NoisySums, ball: Ball) -> Cells:
-    """Counts, means and scatters from noisy sums; those of cells that are hardly there mean little."""
-    counts = np.maximum(found.counts, 1.0)
-    gaps = inside_ball(found.sums / counts[:, None], ball.radius)
+def cells_of(found: NoisySums, ball: Ball, joined: IntArray | None = None) -> Cells:
+    """Counts, means and scatters from noisy sums; those of cells that are hardly there mean little.
+
+    `joined` is the cell that each went with, or its own number.
+    """
+    k, d = found.sums.shape
+    joined = np.arange(k) if joined is None else joined
+    counts = np.maximum(np.bincount(joined, found.counts, minlength=k), 1.0)
+    gaps = inside_ball(sums_by_label(found.sums, joined, k) / counts[:, None], ball.radius)
+    squares = np.bincount(joined, found.squares[:, 0], minlength=k)
     # About the noisy mean, which noise has moved away from the rows: once for that, once because it lengthens the sum.
-    moved_by = found.sums.shape[1] * found.sum_noise**2 / counts
-    scatters = np.maximum(found.squares[:, 0] - counts * np.vecdot(gaps, gaps) + 2 * moved_by, 0.0)
+    moved_by = d * found.sum_noise**2 * np.bincount(joined, minlength=k) / counts
+    scatters = np.maximum(squares - counts * np.vecdot(gaps, gaps) + 2 * moved_by, 0.0)
     return Cells(counts=np.rint(counts).astype(np.int64), means=ball.center + gaps, scatters=scatters)
+
+
+def without_blurred(found: NoisySums, cells: IntArray, most: float) -> IntArray:
+    """The cell (k,) that each goes with, of those given: itself, unless noise moves its mean by more than `most`.
+
+    Such a one joins the cell that it is most like, if they are alike: no farther apart than noise alone would have
+    them, by two standard deviations. A small cell beside a large one would be a cluster of its own, or bridge two.
+    """
+    joined, d = np.arange(len(found.counts)), found.sums.shape[1]
+    counts, sums = found.counts.copy(), found.sums.copy()
+    variances = np.full(len(counts), found.sum_noise**2)
+    while len(cells) > 1:
+        errors = variances[cells] / counts[cells] ** 2
+        means = sums[cells] / counts[cells, None]
+        squared = ((means[:, None] - means) ** 2).sum(axis=2) / (errors[:, None] + errors)
+        is_blurred = d * errors > most**2
+        squared[~(is_blurred[:, None] | is_blurred)] = np.inf
+        np.fill_diagonal(squared, np.inf)
+        one, other = np.unravel_index(int(squared.argmin()), squared.shape)
+        if not squared[one, other] <= (sqrt(d) + sqrt(ALIKE)) ** 2:
+            break
+        into, gone = cells[one], cells[other]
+        for each in (counts, sums, variances):
+            each[into] += each[gone]
+        joined[joined == gone] = into
+        cells = np.delete(cells, other)
+    return joined
 
 
 def inside_ball(gaps: FloatArray, radius: float) -> FloatArray:

@@ -1,23 +1,23 @@
 """The joint partition: whatever a site answers over one table are sums over cells of one partition of its rows.
 
-An answer sorts the rows: by nearest center, by micro-cluster, by local cluster. Two answers, of one run or of many, can
-be subtracted. So a site keeps the partition that all its answers make together, and an answer may refine it only so
-that no cell has fewer than the floor's number of rows: rows leave a cell in groups of at least so many, the others go
-with the nearest. Every sum that was ever sent is then a sum of whole cells, and no linear combination of all of them
-stands for fewer rows than the floor. (How the rows fall into cells depends on the rows; that is not covered.)
+Two answers, of one run or of many, can be subtracted. So a site cuts its rows into cells once, of at least the floor's
+number of rows each, and every sum that it ever sends is a sum of whole cells: no linear combination of all of them
+stands for fewer rows than the floor. The cuts are the site's own (`koncord.kernels.cutting`), on the scale of the first
+run. No question moves them, and none makes more of them: where cells are cut as somebody asks, he learns cut by cut
+where the row at the edge of a cell lies. Rows that are added later are cut once more, among themselves.
 
-A cell also keeps the p % rule (`koncord.protocol.dominance`): rows that would make a dominated cell stay where they
-are. And of a column with two values a cell sends how many rows have the rarer one in multiples of three, as in
-controlled rounding: the cells that a cell is divided into send what it sent, divided among them.
+What an answer is computed from are the cells (`koncord.protocol.surrogates`), not the rows, so that nothing but counts,
+means and covariances of cells can be found out by any number of questions. (How the rows fall into cells depends on the
+rows; that is not covered.)
+
+A cell also keeps the p % rule (`koncord.protocol.dominance`): no cut makes a dominated cell. And of a column with two
+values a cell sends how many rows have the rarer one in multiples of three, as in controlled rounding: the cells that a
+cell is divided into send what it sent, divided among them.
 
 Dominance is judged where sums are taken: of a column that is logged, on the logarithms. The first question for sums
 says how columns are shaped (logarithm, fence), and the rows stay so for good: sums of values and sums of values behind
 another fence would differ by what lies between, which may be one row. What stands in for missing values is decided once
 as well, by the first plan (`koncord.protocol.setup.completed`).
-
-A cell goes where its mean goes, not where most of its rows do. Of a cell that can be divided no further, anybody who
-asks where a cut takes it would find the row in the middle of it along the cut, by bisection, and by as many cuts as
-there are columns the whole row. Where a cell goes now follows from sums that are sent anyway.
 
 Who asks knows the values that a fence moved, and what stands in for missing ones: these hide nobody. So of every column
 a cell has no value of a row itself, or at least half as many as the floor asks of rows.
@@ -29,6 +29,7 @@ from typing import Protocol
 
 import numpy as np
 
+from koncord.kernels.cutting import groups_of
 from koncord.prepare.plan import Plan
 from koncord.protocol.dominance import coded, is_dominated, safe_cuts
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -40,6 +41,8 @@ BASE = 3
 LEVELS = 0.33
 # Of the floor: values of rows themselves that a column of a cell has at least, if it has any; the others are known.
 LEAST_OPEN_SHARE = 0.5
+# Cells that rows are cut into at most: those of a large table have more rows than they must.
+MOST_CELLS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class JointCells:
 
     of_row: IntArray  # (n_rows,) the cell of each row, numbered from 0
     rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
+    is_cut: BoolArray  # (n_cells,) cells that are divided no further
 
     def __len__(self) -> int:
         return len(self.rarer)
@@ -235,59 +239,35 @@ def one_cell(rows: Rows) -> JointCells:
     """All rows in one cell."""
     counts = rows.has_rarer.sum(axis=0)
     sent = np.minimum(BASE * np.rint(counts / BASE).astype(np.int64), BASE * (len(rows.X) // BASE))
-    return JointCells(of_row=np.zeros(len(rows.X), dtype=np.int64), rarer=sent[None])
+    whole = np.zeros(len(rows.X), dtype=np.int64)
+    return JointCells(of_row=whole, rarer=sent[None], is_cut=np.zeros(1, dtype=np.bool_))
 
 
-def refined(cells: JointCells, labels: IntArray, rows: Rows, least: int) -> tuple[IntArray, JointCells]:
-    """The labels as they may be sent, and the cells that all answers make together after that.
+def cut(cells: JointCells, X: FloatArray, rows: Rows, least: int) -> JointCells:
+    """The cells of the rows X (n_rows, n_features) for good: those that were not are cut where no row dominates.
 
-    Rows leave a cell in groups of at least `least` that no row dominates; the others go with the nearest such group.
+    Each has at least `least` rows.
     """
-    allowed = labels.copy()
+    if cells.is_cut.all():
+        return cells
     of_row = cells.of_row.copy()
     rarer = list(cells.rarer)
     for cell, own in enumerate(places_by_number(cells.of_row, len(cells))):
-        if not (labels[own] != labels[own[0]]).any():
+        if cells.is_cut[cell] or len(own) < 2 * least:
             continue
-        groups = [own[at] for at in places_by_number(*renumbered(labels[own]))]
-        most = max(range(len(groups)), key=lambda at: (len(groups[at]), -at))
-        name = labels[groups[most][0]]
-        parts = safe_parts(groups, most, rows, least)
-        for part in parts:
-            allowed[part] = name if part is parts[0] else labels[part[0]]
-        if len(parts) > 1:
-            sent = divided(rarer[cell], [rows.has_rarer[part].sum(axis=0) for part in parts], list(map(len, parts)))
-            rarer[cell] = sent[0]
-            for part, own_sent in zip(parts[1:], sent[1:], strict=True):
-                of_row[part] = len(rarer)
-                rarer.append(own_sent)
-    if len(rarer) == len(cells):
-        return allowed, cells
-    return allowed, JointCells(of_row=of_row, rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1))
+        parts = [own[group] for group in safe_groups(X[own], own, rows, least)]
+        sent = divided(rarer[cell], [rows.has_rarer[part].sum(axis=0) for part in parts], list(map(len, parts)))
+        rarer[cell] = sent[0] if len(parts) > 1 else rarer[cell]
+        for part, own_sent in zip(parts[1:], sent[1:], strict=True):
+            of_row[part] = len(rarer)
+            rarer.append(own_sent)
+    whole = np.array(rarer, dtype=np.int64).reshape(len(rarer), -1)
+    return JointCells(of_row=of_row, rarer=whole, is_cut=np.ones(len(rarer), dtype=np.bool_))
 
 
-def safe_parts(groups: list[IntArray], most: int, rows: Rows, least: int) -> list[IntArray]:
-    """The groups of rows that may leave a cell, after what stays of it: the group `most`.
-
-    A group that may not be sent on its own goes with the one whose mean is nearest. A part begins with the rows whose
-    label it keeps.
-    """
-    alone = [at for at, group in enumerate(groups) if len(group) >= least and not rows.is_told(group)]
-    hosts = sorted({most, *alone})
-    parts = {at: [groups[at]] for at in hosts}
-    means = np.array([rows.X[group].mean(axis=0) for group in groups]) / rows.scales
-    for at in range(len(groups)):
-        if at not in parts:
-            squared = ((means[hosts] - means[at]) ** 2).sum(axis=1)
-            parts[hosts[int(squared.argmin())]].append(groups[at])
-    leaving = [np.concatenate(part) for at, part in parts.items() if at != most]
-    leaving = sorted((part for part in leaving if not rows.is_told(part)), key=len, reverse=True)
-    whole = np.concatenate(groups)
-    while True:
-        staying = np.setdiff1d(whole, np.concatenate([whole[:0], *leaving]))
-        if not leaving or not rows.is_told(staying):
-            return [staying, *leaving]
-        leaving.pop()
+def safe_groups(X: FloatArray, own: IntArray, rows: Rows, least: int) -> list[IntArray]:
+    """Groups of at least `least` of the rows X (n_own, n_features), which are `own` of all; none tells too much."""
+    return groups_of(X, least, MOST_CELLS, is_safe=lambda some, sizes: rows.safe_cuts(own[some], sizes))
 
 
 def divided(sent: IntArray, counts: list[IntArray], sizes: list[int]) -> IntArray:
@@ -305,12 +285,6 @@ def divided(sent: IntArray, counts: list[IntArray], sizes: list[int]) -> IntArra
             whole[int(wanting.argmax()), column] += 1
     of_parts: IntArray = BASE * whole
     return of_parts
-
-
-def renumbered(labels: IntArray) -> tuple[IntArray, int]:
-    """Labels numbered from 0 in their order, and how many there are."""
-    distinct, numbers = np.unique(labels, return_inverse=True)
-    return numbers, len(distinct)
 
 
 def places_by_number(numbers: IntArray, n: int) -> list[IntArray]:
@@ -415,23 +389,9 @@ class JointPartition:
         """The cells as they are; from now on something was answered."""
         return self.store.update(self._or_one)
 
-    def apart(
-        self, labels: IntArray, least: int = 1, *, of: Callable[[JointCells], IntArray] | None = None
-    ) -> tuple[IntArray, JointCells]:
-        """The labels as they may be sent, and the cells after that; `least` may ask for larger groups.
-
-        `of` says which label each cell is sent with (n_cells,), from what is known of cells alone; without it, the one
-        that most of its rows have.
-        """
-        allowed = labels
-
-        def change(before: JointCells | None) -> JointCells:
-            nonlocal allowed
-            allowed, after = refined(self._or_one(before), labels, self.rows, max(least, self.least))
-            return after
-
-        cells = self.store.update(change)
-        return (allowed if of is None else of(cells)[cells.of_row]), cells
+    def cut(self, X: FloatArray) -> JointCells:
+        """The cells for good, cut where the rows on some scale (n_rows, n_features) part best, unless they were cut."""
+        return self.store.update(lambda before: cut(self._or_one(before), X, self.rows, self.least))
 
     def _or_one(self, before: JointCells | None) -> JointCells:
         return one_cell(self.rows) if before is None else before

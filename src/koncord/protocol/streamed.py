@@ -1,14 +1,15 @@
 """The joint partition of a table that is read batch by batch: the same rule as `koncord.protocol.partition`.
 
-No number is kept for a row. A cell is known by the answers that made it: what each sorts rows by, and into which cell
-rows of a cell with a label then go. What may leave a cell is decided from counts, sums, squares and extremes of all
-rows of the cell by label, gathered in one pass; these tell whether a row dominates, as the rows themselves would.
+No number is kept for a row. Cells are known by the cuts that made them, which the sample of the table was cut by. Which
+of them stand is decided from counts, sums, squares and extremes of all rows by cut, gathered in one pass; these tell
+whether a row dominates, as the rows themselves would. (Cells that an earlier version of koncord made are known by the
+answers that made them, and are cut once more.)
 
 One thing is coarser: a row that dominates the rows nearest to it is not moved; the rows that it dominates go with the
 nearest group that no row dominates.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -285,68 +286,97 @@ class ScaledLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sorting:
-    """One answer: what it sorted rows by, and the cell and the label that rows then have."""
+    """One division of all rows: what it sorted rows by, and the cell that rows of a cell with a label then are in."""
 
     label: Label
-    cells: IntArray  # (n_cells before, n_labels) the cell of rows of a cell with a label
-    allowed: IntArray  # (n_cells before, n_labels) the label that such rows may be sent with
+    cells: IntArray  # (n_cells before, n_labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamedCells:
+    """The cells of all rows: how they were divided, in its order."""
+
+    sortings: tuple[Sorting, ...]
+    counts: IntArray  # (n_cells,) rows
+    rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
+    n_rarer: IntArray  # (n_cells, n_two_valued) rows that have it
+    means: FloatArray | None = None  # (n_cells, n_columns) of coded rows, as they are sent; None before they are cut
+
+    def of_rows(self, X: FloatArray) -> IntArray:
+        """The cell of rows as they came."""
+        cells = np.zeros(len(X), dtype=np.int64)
+        for sorting in self.sortings:
+            cells = sorting.cells[cells, sorting.label(X)]
+        return cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StreamedGroups:
-    """Rows sorted as the joint partition allows."""
+    """All rows, sorted: whole cells by the label of their mean; without a floor, rows by their own."""
 
     rows: StreamedRows
-    before: tuple[Sorting, ...]
-    last: Sorting
-    counts: IntArray  # (n_labels,) rows of each label, as they may be sent
-    rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
-    n_rarer: IntArray  # (n_cells, n_two_valued) rows that have it
-    cell_labels: IntArray  # (n_cells,) the label that the rows of each cell are sent with
+    label: Label  # of coded rows
+    cells: StreamedCells | None  # None without a floor
 
     def labels(self, X: FloatArray) -> IntArray:
         """The label of rows as they came."""
-        allowed: IntArray = self.last.allowed[cells_after(self.before, X), self.last.label(X)]
-        return allowed
+        if self.cells is None:
+            return self.label(self.rows.coded(X))
+        return self.cell_labels[self.cells.of_rows(X)]
 
-    def cells(self) -> Iterator[tuple[FloatArray, IntArray]]:
-        """Coded rows, two-valued columns as they are sent, and their cells: one pass."""
-        return self._sorted("sums by cell", self.last.cells)
+    @property
+    def cell_labels(self) -> IntArray:
+        """The label of each cell."""
+        assert self.cells is not None
+        assert self.cells.means is not None
+        return self.label(self.cells.means)
 
     def batches(self) -> Iterator[tuple[FloatArray, IntArray]]:
         """Coded rows, two-valued columns as they are sent, and their labels: one pass."""
-        return self._sorted("sums by group", self.last.allowed)
+        if self.cells is None:
+            for X in self.rows.batches("sums by group"):
+                coded = self.rows.coded(X)
+                yield coded, self.label(coded)
+            return
+        labels = self.cell_labels
+        for coded, cells in self.by_cell("sums by group"):
+            yield coded, labels[cells]
 
-    def _sorted(self, what: str, by: IntArray) -> Iterator[tuple[FloatArray, IntArray]]:
-        dealt = TwoValuedAsSent(self)
+    def by_cell(self, what: str = "sums by cell") -> Iterator[tuple[FloatArray, IntArray]]:
+        """Coded rows, two-valued columns as they are sent, and their cells: one pass.
+
+        `TableError` at its end, unless the cells have the rows that they had.
+        """
+        assert self.cells is not None
+        dealt, counts = TwoValuedAsSent(self.rows, self.cells), np.zeros(len(self.cells.counts), dtype=np.int64)
         for X in self.rows.batches(what):
-            cells = cells_after(self.before, X)
-            labels = self.last.label(X)
+            cells = self.cells.of_rows(X)
+            counts += np.bincount(cells, minlength=len(counts))
             coded = self.rows.coded(X)
             if len(self.rows.two_valued):
-                coded = dealt.deal(coded, self.rows.has_rarer(X), self.last.cells[cells, labels])
-            yield coded, by[cells, labels]
+                coded = dealt.deal(coded, self.rows.has_rarer(X), cells)
+            yield coded, cells
+        check_cells(counts, self.cells)
 
 
 class TwoValuedAsSent:
     """Deals the rarer value to as many rows of each cell as are said to have it: first to those that do."""
 
-    def __init__(self, groups: StreamedGroups) -> None:
-        self.groups = groups
-        self.next_rarer = np.zeros_like(groups.n_rarer)
-        self.next_other = groups.n_rarer.copy()
-        self.values = groups.rows.coded(np.nan_to_num(groups.rows.table.pairs, nan=1.0))
+    def __init__(self, rows: StreamedRows, cells: StreamedCells) -> None:
+        self.rows, self.cells = rows, cells
+        self.next_rarer = np.zeros_like(cells.n_rarer)
+        self.next_other = cells.n_rarer.copy()
+        self.values = rows.coded(np.nan_to_num(rows.table.pairs, nan=1.0))
 
     def deal(self, coded: FloatArray, has_rarer: BoolArray, cells: IntArray) -> FloatArray:
-        rows = self.groups.rows
         dealt = coded.copy()
-        for column, at in enumerate(rows.two_valued.tolist()):
+        for column, at in enumerate(self.rows.two_valued.tolist()):
             places = np.empty(len(cells), dtype=np.int64)
             for is_it, following in ((has_rarer[:, column], self.next_rarer), (~has_rarer[:, column], self.next_other)):
                 own = cells[is_it]
                 places[is_it] = following[own, column] + places_in_groups(own)
                 following[:, column] += np.bincount(own, minlength=len(following))
-            is_rarer = places < self.groups.rarer[cells, column]
+            is_rarer = places < self.cells.rarer[cells, column]
             dealt[:, at] = self.values[is_rarer.astype(np.int64), at]
         return dealt
 
@@ -358,24 +388,6 @@ def places_in_groups(groups: IntArray) -> IntArray:
     places = np.empty(len(groups), dtype=np.int64)
     places[order] = np.arange(len(groups)) - np.searchsorted(ordered, ordered)
     return places
-
-
-def cells_after(sortings: Sequence[Sorting], X: FloatArray) -> IntArray:
-    """The cell of rows as they came, after some answers."""
-    cells = np.zeros(len(X), dtype=np.int64)
-    for sorting in sortings:
-        cells = sorting.cells[cells, sorting.label(X)]
-    return cells
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StreamedCells:
-    """The cells that all answers made together: the answers that divided one, in their order."""
-
-    sortings: tuple[Sorting, ...]
-    counts: IntArray  # (n_cells,) rows
-    rarer: IntArray  # (n_cells, n_two_valued) rows of each cell that are said to have the rarer value
-    n_rarer: IntArray  # (n_cells, n_two_valued) rows that have it
 
 
 class StreamedStore(Protocol):
@@ -411,14 +423,14 @@ class StreamedInMemory:
 
 
 class StreamedPartition:
-    """The partition that all answers of a site over one streamed table make together.
+    """The cells of a streamed table, which all answers of a site are sums over.
 
     Parameters
     ----------
     rows : StreamedRows
         The table.
     least : int
-        Rows that a cell has at least; 1 allows any label.
+        Rows that a cell has at least; 1 means that there are none.
     store : StreamedStore or None, default None
         Where the cells are kept; None is in memory.
     """
@@ -433,14 +445,6 @@ class StreamedPartition:
         """The cells as they are; from now on something was answered."""
         return self.store.update(self.rows, self._or_one)
 
-    @property
-    def sortings(self) -> tuple[Sorting, ...]:
-        return self.cells.sortings
-
-    @property
-    def rarer(self) -> IntArray:
-        return self.cells.rarer
-
     def _or_one(self, before: StreamedCells | None) -> StreamedCells:
         if before is not None:
             return before
@@ -453,115 +457,69 @@ class StreamedPartition:
             n_rarer=n_rarer[None],
         )
 
-    def apart(self, label: Label, n_labels: int, least: int = 1) -> StreamedGroups:
-        """The rows by label, in groups that may be sent after all that was sent before: one pass."""
-        found: list[StreamedGroups] = []
+    def cut(self, cut_by: Callable[[], tuple[Label, int]]) -> StreamedCells:
+        """The cells for good: one pass, if they were not cut yet, by the labels (and how many) that `cut_by` gives."""
 
         def change(before: StreamedCells | None) -> StreamedCells:
-            groups, after = self._divide(self._or_one(before), label, n_labels, least)
-            found.append(groups)
-            return after
+            whole = self._or_one(before)
+            return whole if whole.means is not None else self._divided(whole, *cut_by())
 
-        self.store.update(self.rows, change)
-        return found[0]
+        return self.store.update(self.rows, change)
 
-    def _divide(
-        self, before: StreamedCells, label: Label, n_labels: int, least: int
-    ) -> tuple[StreamedGroups, StreamedCells]:
-        """The rows by label, and the cells after that."""
-        n_cells = len(before.rarer)
+    def _divided(self, before: StreamedCells, label: Label, n_labels: int) -> StreamedCells:
+        """The cells by label, as far as all rows allow."""
+        n_cells = len(before.counts)
         summer = GroupSummer(~self.rows.is_shared, len(self.rows.two_valued), least_open(self.least))
         origin, scales = self.rows.scale()
         for X in self.rows.batches("groups"):
-            groups = cells_after(before.sortings, X) * n_labels + label(X)
+            groups = before.of_rows(X) * n_labels + label(X)
             summer.add((self.rows.coded(X) - origin) / scales, self.rows.has_rarer(X), self.rows.is_open(X), groups)
-        cells = np.repeat(np.arange(n_cells)[:, None], n_labels, axis=1)
-        allowed = np.repeat(np.arange(n_labels)[None], n_cells, axis=0)
-        counts = np.zeros(n_labels, dtype=np.int64)
-        rarer, n_rarer, sizes = list(before.rarer), list(before.n_rarer), before.counts.tolist()
-        cell_labels: dict[int, int] = {}
         found: dict[int, list[int]] = {}
         for name in sorted(summer.places):
-            found.setdefault(name // n_labels, []).append(name % n_labels)
-        check_cells(before, summer, n_labels)
-        for cell, labels in found.items():
-            own = [summer.places[cell * n_labels + each] for each in labels]
-            parts = self._parts(summer.sums, own, max(least, self.least))
-            sums = [summer.sums.together(part) for part in parts]
-            sent = self._divided(rarer[cell], sums)
-            label_of = dict(zip(own, labels, strict=True))
-            names = self._names(label, parts, sums, sent if len(parts) > 1 else [rarer[cell]], label_of)
-            for at, part in enumerate(parts):
-                new = cell if not at else len(rarer)
-                if at:
-                    rarer.append(sent[at])
-                    n_rarer.append(sums[at].rarer[0])
-                    sizes.append(int(sums[at].counts[0]))
-                else:
-                    rarer[cell], n_rarer[cell] = (sent[0] if len(parts) > 1 else rarer[cell]), sums[0].rarer[0]
-                    sizes[cell] = int(sums[0].counts[0])
-                cell_labels[new] = names[at]
-                for group in part:
-                    cells[cell, label_of[group]] = new
-                    allowed[cell, label_of[group]] = names[at]
-                counts[names[at]] += sums[at].counts[0]
-        last = Sorting(label=label, cells=cells, allowed=allowed)
-        found_groups = StreamedGroups(
-            rows=self.rows,
-            before=before.sortings,
-            last=last,
-            counts=counts,
+            found.setdefault(name // n_labels, []).append(name)
+        now = np.zeros(n_cells, dtype=np.int64)
+        for cell, names in found.items():
+            now[cell] = sum(summer.sums.counts[summer.places[name]] for name in names)
+        check_cells(now, before)
+        cells = np.repeat(np.arange(n_cells)[:, None], n_labels, axis=1)
+        rarer = list(before.rarer)
+        sums: dict[int, GroupSums] = {}
+        for cell, names in found.items():
+            label_of = {summer.places[name]: name % n_labels for name in names}
+            parts = streamed_parts(summer.sums, list(label_of), self.least)
+            parts = [parts[at] for at in np.argsort([min(label_of[group] for group in part) for part in parts])]
+            each = [summer.sums.together(part) for part in parts]
+            counts = [part.rarer[0] for part in each]
+            sent = divided(rarer[cell], counts, [int(part.counts[0]) for part in each])
+            numbers = [cell, *range(len(rarer), len(rarer) + len(parts) - 1)]
+            rarer[cell] = sent[0] if len(parts) > 1 else rarer[cell]
+            rarer += list(sent[1:])
+            for number, part, own in zip(numbers, parts, each, strict=True):
+                sums[number] = own
+                cells[cell, [label_of[group] for group in part]] = number
+        return StreamedCells(
+            sortings=(*before.sortings, Sorting(label=label, cells=cells)) if len(rarer) > n_cells else before.sortings,
+            counts=np.array([sums[number].counts[0] for number in range(len(rarer))]),
             rarer=np.array(rarer, dtype=np.int64).reshape(len(rarer), -1),
-            n_rarer=np.array(n_rarer, dtype=np.int64).reshape(len(rarer), -1),
-            cell_labels=np.array([cell_labels.get(cell, 0) for cell in range(len(rarer))], dtype=np.int64),
+            n_rarer=np.array([sums[number].rarer[0] for number in range(len(rarer))]),
+            means=self._means([sums[number] for number in range(len(rarer))], rarer),
         )
-        if len(rarer) == n_cells:  # every row is where it was
-            return found_groups, before
-        after = StreamedCells(
-            sortings=(*before.sortings, last),
-            counts=np.array(sizes, dtype=np.int64),
-            rarer=found_groups.rarer,
-            n_rarer=found_groups.n_rarer,
-        )
-        return found_groups, after
 
-    def _names(
-        self,
-        label: Label,
-        parts: Sequence[Sequence[int]],
-        sums: Sequence[GroupSums],
-        sent: Sequence[IntArray],
-        label_of: Mapping[int, int],
-    ) -> list[int]:
-        """The labels that the parts of a cell are sent with: those of their means, as these are sent."""
-        if self.least <= 1 or not isinstance(label, ScaledLabel):
-            return [label_of[part[0]] for part in parts]
+    def _means(self, cells: Sequence[GroupSums], sent: Sequence[IntArray]) -> FloatArray:
+        """Means of coded rows by cell, as they are sent, (n_cells, n_columns)."""
         origin, scales = self.rows.scale()
-        means = np.array([origin + scales * part.sums[0] / part.counts[0] for part in sums])
+        counts = np.maximum([own.counts[0] for own in cells], 1)
+        means: FloatArray = origin + scales * np.array([own.sums[0] for own in cells]) / counts[:, None]
         values = self.rows.coded(np.nan_to_num(self.rows.table.pairs, nan=1.0))
         for column, at in enumerate(self.rows.two_valued.tolist()):
-            shares = np.array([own[column] / part.counts[0] for own, part in zip(sent, sums, strict=True)])
+            shares = np.array([own[column] for own in sent]) / counts
             means[:, at] = (1 - shares) * values[0, at] + shares * values[1, at]
-        return [int(each) for each in label.of_coded(means)]
-
-    def _divided(self, sent: IntArray, parts: Sequence[GroupSums]) -> Sequence[IntArray]:
-        """What a cell sent of its two-valued columns, divided among its parts; without a floor, what they have."""
-        counts = [part.rarer[0] for part in parts]
-        return counts if self.least <= 1 else list(divided(sent, counts, [int(part.counts[0]) for part in parts]))
-
-    def _parts(self, sums: GroupSums, groups: Sequence[int], least: int) -> list[list[int]]:
-        """The groups of one cell in parts that may be sent, what stays of it first; a part begins with its host."""
-        if self.least <= 1:
-            return [[group] for group in groups]
-        return streamed_parts(sums, groups, least)
+        return means
 
 
-def check_cells(before: StreamedCells, summer: GroupSummer, n_labels: int) -> None:
+def check_cells(counts: IntArray, cells: StreamedCells) -> None:
     """`TableError` unless the cells have the rows that they had: others would tell what is in few rows."""
-    now = np.zeros(len(before.counts), dtype=np.int64)
-    for name, place in summer.places.items():
-        now[name // n_labels] += summer.sums.counts[place]
-    if not np.array_equal(now, before.counts):
+    if not np.array_equal(counts, cells.counts):
         raise TableError(
             "The rows of a table that is read batch by batch are not those that were answered about before; a table "
             "must not change, and is read by the version of koncord that read it first."
@@ -569,7 +527,10 @@ def check_cells(before: StreamedCells, summer: GroupSummer, n_labels: int) -> No
 
 
 def streamed_parts(sums: GroupSums, groups: Sequence[int], least: int) -> list[list[int]]:
-    """As `koncord.protocol.partition.safe_parts`, from sums: groups that may leave a cell, after what stays of it."""
+    """Groups of rows that may leave a cell, by their sums, after what stays of it: the largest, and what goes with it.
+
+    A group that may not be sent on its own goes with the one whose mean is nearest. A part begins with its host.
+    """
     most = max(range(len(groups)), key=lambda at: (sums.counts[groups[at]], -at))
     if len(groups) == 1:
         return [list(groups)]

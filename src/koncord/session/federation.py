@@ -273,7 +273,7 @@ def run_federation(
             silhouettes=cluster_silhouettes(holdings),
             one_row_sites=tuple(sorted(site for site, m in sent.items() if m.count == 1 and m.epsilon is None)),
             min_report=min_report,
-            is_covered=aggregator.sums_over_cells,
+            is_covered=not aggregator.reads_rows,
             silent=tuple(sorted(site for site, m in sent.items() if not m.count)),
             withheld=withheld_rows(sent, holdings),
             support=support_of(outcome, holdings),

@@ -14,7 +14,7 @@ import numpy as np
 
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, Grouped, LabelOf, Local, as_instance, sends_rows
+from koncord.aggregate.base import Aggregator, Local, as_instance, sends_rows
 from koncord.aggregate.private import PrivateClient, check_private_form, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.named import made
@@ -35,10 +35,11 @@ from koncord.protocol.partition import (
     two_valued_as_sent,
     unshaped,
 )
+from koncord.protocol.surrogates import surrogate_rows
 from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
-from koncord.types import FloatArray, IntArray, LocalEstimate
+from koncord.types import FloatArray, LocalEstimate
 
 if TYPE_CHECKING:
     from koncord.privacy.releases import Parties, SummedClient
@@ -117,10 +118,12 @@ class Site:
             self.partition = partition
         self.estimator = estimator
         self.steps = aggregator.client_steps
+        self.reads_rows = aggregator.reads_rows
         self.measured: setup.Measure | None = None
         self.sent_scale: SentScale | None = None  # of a site that would need another pass over its rows to know it
         self.prepared: setup.Prepare | None = None
         self.estimate: LocalEstimate | None = None
+        self.surrogates: FloatArray | None = None  # of the rows on the agreed scale, once they are needed
         self.state: Any = None
         self.guard = QuestionGuard(name, aggregator, has_budget=self.policy.budget is not None)
         self.ledger = ledger
@@ -215,31 +218,31 @@ class Site:
         if isinstance(message, setup.Prepare):
             return self._prepare(message)
         assert self.prepared is not None
+        if isinstance(message, setup.Attribute):
+            return self._attributed(message)
         local = Local(
-            X=self.X,
+            X=self._read_rows(self.prepared, self.X),
             phase1=self.phase1,
             stream=client_stream(self.prepared.seed, self.name, round_),
             min_report=self.min_report,
-            apart=None if self.partition is None else self._apart,
-            rows=None if self.partition is None else self.partition.rows,
+            cells=None if self.partition is None else self.partition.cut(self.X).of_row,
         )
-        if isinstance(message, setup.Attribute):
-            return self._attributed(message)
         self.state, reply = self.steps[type(message)](local, self.state, message)
         return reply
 
     def _attributed(self, message: setup.Attribute) -> setup.Holdings:
         """Rows and silhouettes by global cluster; with a joint partition, of its cells."""
-        labels = message.assign(self.X)
         if self.partition is None:
-            return setup.attribute(self.X, labels, message, self.min_report)
-        allowed, cells = self.partition.apart(labels, of=lambda cells: message.assign(self._means_of(cells)))
-        X, k = self._sent_rows(cells), len(cells)
-        counts, means = np.bincount(cells.of_row, minlength=k), means_of_cells(X, cells)
+            return setup.attribute(self.X, message.assign(self.X), message, self.min_report)
+        assert self.prepared is not None
+        cells = self.partition.cut(self.X)
+        X, k = self._sent_rows(self.prepared, self.X, cells), len(cells)
+        counts = np.bincount(cells.of_row, minlength=k)
+        means = means_by_label(X, cells.of_row, otherwise=np.zeros((k, X.shape[1])))
         inside = X - means[cells.of_row]
         scatters = np.bincount(cells.of_row, np.vecdot(inside, inside), minlength=k).astype(np.float64)
-        of_cell = allowed[np.unique(cells.of_row, return_index=True)[1]]
-        return setup.attribute_cells(counts, means, scatters, of_cell, len(message.centers), self.min_report)
+        labels = message.assign(means)
+        return setup.attribute_cells(counts, means, scatters, labels, len(message.centers), self.min_report)
 
     def _used(self, X: FloatArray) -> FloatArray:
         """The columns that are answered about, row after row in memory: the last bits of sums depend on it."""
@@ -319,24 +322,25 @@ class Site:
         table[:, rows.two_valued] = np.where(rows.gaps[:, rows.two_valued], np.nan, sent)
         return table
 
-    def _apart(self, labels: IntArray, least: int, of: LabelOf | None = None) -> Grouped:
-        """The rows in groups that the joint partition allows, two-valued columns as they are sent."""
-        assert self.partition is not None
-        assert self.prepared is not None
-        by_means = None if of is None else (lambda cells: of(self._means_of(cells)))
-        allowed, cells = self.partition.apart(labels, least, of=by_means)
-        return Grouped(labels=allowed, X=self._sent_rows(cells))
+    def _read_rows(self, prepared: setup.Prepare, X: FloatArray) -> FloatArray:
+        """The rows that steps and phase 1 read, X being those on the agreed scale: with a floor, surrogates of them.
 
-    def _means_of(self, cells: JointCells) -> FloatArray:
-        """Means of the cells on the agreed scale, as they are sent, (n_cells, n_features)."""
-        return means_of_cells(self._sent_rows(cells), cells)
+        Of a table below the floor there is nothing to read.
+        """
+        if self.partition is None or self.reads_rows:
+            return X
+        if len(X) < self.min_report:
+            return np.zeros_like(X)
+        if self.surrogates is None:
+            cells = self.partition.cut(X)
+            self.surrogates = surrogate_rows(self._sent_rows(prepared, X, cells), cells.of_row)
+        return self.surrogates
 
-    def _sent_rows(self, cells: JointCells) -> FloatArray:
+    def _sent_rows(self, prepared: setup.Prepare, X: FloatArray, cells: JointCells) -> FloatArray:
         """The rows on the agreed scale that sums are sent of, two-valued columns as they are sent."""
         assert self.partition is not None
-        assert self.prepared is not None
-        used = {self.columns[at] for at in self.partition.rows.two_valued.tolist()} & set(self.prepared.inputs)
-        return self._planned(self.prepared, self._sent_table(cells)) if used else self.X
+        used = {self.columns[at] for at in self.partition.rows.two_valued.tolist()} & set(prepared.inputs)
+        return self._planned(prepared, self._sent_table(cells)) if used else X
 
     def _planned(self, message: setup.Prepare, table: FloatArray) -> FloatArray:
         """Rows of a table as the plan makes them; where they are shaped for good, not behind another fence."""
@@ -377,7 +381,7 @@ class Site:
     def _prepare(self, message: setup.Prepare) -> setup.Prepared:
         if self.prepared is None:
             X = self._scaled(message)
-            found = self._estimated(X, message.seed) if message.asks_local_k else None
+            found = self._estimated(self._read_rows(message, X), message.seed) if message.asks_local_k else None
             self.X, self.prepared, self.estimate = X, message, found
         elif pack(self.prepared) != pack(message):  # the same again: the first reply was lost
             raise MessageError(f"site {self.name!r} was sent a second Prepare that is not the first.")
@@ -387,8 +391,12 @@ class Site:
         """What phase 1 finds in the rows on the agreed scale; it runs once, when it is first asked for."""
         assert self.prepared is not None
         if self.estimate is None:
-            self.estimate = self._estimated(self.X, self.prepared.seed)
+            self.estimate = self._estimated(self._read_rows(self.prepared, self.X), self.prepared.seed)
         return self.estimate
+
+    def local_k(self) -> int:
+        """How many components phase 1 finds in what it may read; 0 of a table below the floor."""
+        return self.phase1().n_components if len(self.answered) >= self.min_report else 0
 
     def resume_measured(self, measured: setup.Measure) -> None:
         """Go on as if this site had just sent what its shaped values sum to."""
@@ -405,7 +413,7 @@ class Site:
         """What the server hears of phase 1, if it asks: nothing, of a table below the floor."""
         if not message.asks_local_k:
             return setup.Prepared(local_k=None)
-        return setup.Prepared(local_k=self.phase1().n_components if len(self.answered) >= self.min_report else 0)
+        return setup.Prepared(local_k=self.local_k())
 
     def resume(self, prepared: setup.Prepare, estimate: LocalEstimate | None, state: Any) -> None:
         """Go on as if this site had just answered what it kept this from."""
@@ -494,11 +502,6 @@ def summed_client(
 def as_answered(rows: Rows) -> FloatArray:
     """The table of a partition with its gaps."""
     return np.where(rows.gaps, np.nan, rows.X) if rows.gaps.any() else rows.X
-
-
-def means_of_cells(X: FloatArray, cells: JointCells) -> FloatArray:
-    """Mean (n_cells, n_features) of the rows of each cell."""
-    return means_by_label(X, cells.of_row, otherwise=np.zeros((len(cells), X.shape[1])))
 
 
 def check_complete(name: str, X: FloatArray, levels: Mapping[str, tuple[str, ...]]) -> None:

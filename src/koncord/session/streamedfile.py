@@ -2,7 +2,7 @@
 
 The table itself is not copied. It must stay as it is: each time it is used, names, sizes and times of its files are
 compared with those that it was joined with, and its rows by a digest when a site joins anew. The joint partition is a
-record of the answers that made it (`koncord.protocol.streamed`): what each sorted rows by, and which cells that left.
+record of the cuts that made it (`koncord.protocol.streamed`), and which cells that left.
 """
 
 import hashlib
@@ -153,11 +153,12 @@ class SortingsFile:
                     by=unpack(blobs[f"{at}/by"], (CutTree, Attribute))[0],
                 ),
                 cells=whole(f"{at}/cells"),
-                allowed=whole(f"{at}/allowed"),
             )
             for at in range(header["n_sortings"])
         )
-        return StreamedCells(sortings=sortings, **{name: whole(name) for name in ("counts", "rarer", "n_rarer")})
+        means = np.frombuffer(blobs["means"]).reshape(len(whole("counts")), -1).copy() if "means" in blobs else None
+        counts = {name: whole(name) for name in ("counts", "rarer", "n_rarer")}
+        return StreamedCells(sortings=sortings, means=means, **counts)
 
     def _write(self, cells: StreamedCells) -> None:
         arrays = {"counts": cells.counts, "rarer": cells.rarer, "n_rarer": cells.n_rarer}
@@ -165,9 +166,11 @@ class SortingsFile:
         for at, sorting in enumerate(cells.sortings):
             assert isinstance(sorting.label, ScaledLabel)
             blobs |= {f"{at}/scaling": pack(sorting.label.scaling), f"{at}/by": pack(sorting.label.by)}
-            arrays |= {f"{at}/cells": sorting.cells, f"{at}/allowed": sorting.allowed}
+            arrays[f"{at}/cells"] = sorting.cells
         header = {"n_sortings": len(cells.sortings), "shapes": {name: each.shape for name, each in arrays.items()}}
         blobs |= {name: np.ascontiguousarray(each, dtype="<i8").tobytes() for name, each in arrays.items()}
+        if cells.means is not None:
+            blobs["means"] = as_bytes(cells.means)
         write_blobs(self.folder / SORTINGS, header, blobs)
 
 

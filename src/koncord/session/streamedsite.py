@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, Sorter, StreamedLocal
+from koncord.aggregate.base import Aggregator, LabelOf, StreamedLocal
 from koncord.data.batches import SampledTable
 from koncord.errors import MessageError
 from koncord.kernels.assign import sums_by_label
+from koncord.kernels.cutting import cut_tree
 from koncord.prepare.plan import Plan
 from koncord.prepare.sketch import rounded_down
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
+from koncord.protocol.partition import MOST_CELLS
 from koncord.protocol.streamed import (
     ScaledLabel,
     Scaling,
+    StreamedCells,
     StreamedGroups,
     StreamedInMemory,
     StreamedPartition,
@@ -30,6 +33,7 @@ from koncord.protocol.streamed import (
     streamed_rows,
     uncoded_rows,
 )
+from koncord.protocol.surrogates import surrogate_rows
 from koncord.protocol.wire import pack
 from koncord.session.policy import SitePolicy
 from koncord.session.site import SentScale, Site
@@ -44,11 +48,8 @@ class ScaledStreamedGroups:
 
     groups: StreamedGroups
     scale: Scale
+    n_labels: int
     sample_labels: IntArray
-
-    @property
-    def counts(self) -> IntArray:
-        return self.groups.counts
 
     def batches(self) -> Iterator[tuple[FloatArray, IntArray]]:
         for coded, labels in self.groups.batches():
@@ -126,12 +127,14 @@ class StreamedSite(Site):
         assert self.prepared is not None
         if isinstance(message, setup.Attribute):
             return self._attributed(message)
+        cells = None if self.min_report <= 1 else self._cut(self.prepared, self.X)
         local = StreamedLocal(
-            sample=self.X,
+            sample=self._read_rows(self.prepared, self.X),
             n_rows=self.all.n_rows,
             min_report=self.min_report,
             sort=self._sorted,
-            rows=self.cells.rows.sample() if self.min_report > 1 else None,
+            cell_means=None if cells is None else self._scale_of(self.prepared.plan())(means_in(cells)),
+            cells=None if cells is None else self._cells_of_sample(cells),
         )
         self.state, reply = self.streamed_steps[type(message)](local, self.state, message)
         return reply
@@ -221,7 +224,7 @@ class StreamedSite(Site):
             plan = (
                 setup.kept_fence(self.store.first_asked(pack(asked)), asked) if self.min_report > 1 else asked
             ).plan()
-        sent_rarer = self.cells.rarer.sum(axis=0)
+        sent_rarer = self.cells.cells.rarer.sum(axis=0)
         for X in rows.batches("sums"):
             Z = scale(rows.coded(X))
             sums += Z.sum(axis=0)
@@ -259,18 +262,46 @@ class StreamedSite(Site):
 
     # --- rounds ---
 
-    def _sorted(self, by: Sorter, n_labels: int, least: int) -> ScaledStreamedGroups:
+    def _cut(self, prepared: setup.Prepare, X: FloatArray) -> StreamedCells:
+        """The cells of all rows, which the sample X is cut into on the scale of the first run: one pass, once."""
+        rows = self.cells.rows
+
+        def own_cuts() -> tuple[ScaledLabel, int]:
+            tree = cut_tree(X, self.min_report, MOST_CELLS, is_safe=rows.sample().safe_cuts)
+            return ScaledLabel(rows=rows, scaling=self._scale_of(prepared.plan()), by=tree), tree.n_groups
+
+        return self.cells.cut(own_cuts)
+
+    def _cells_of_sample(self, cells: StreamedCells) -> IntArray:
+        """The number of each cell, as often as it has rows in the sample, at least once."""
+        counts = np.bincount(cells.of_rows(self.all.sample), minlength=len(cells.counts))
+        return np.repeat(np.arange(len(counts)), np.maximum(counts, 1))
+
+    def _read_rows(self, prepared: setup.Prepare, X: FloatArray) -> FloatArray:
+        """The sample as steps and phase 1 read it; the mean of a cell where too few rows of it are in the sample."""
+        if self.min_report <= 1 or self.reads_rows:
+            return X
+        cells = self._cut(prepared, X)
+        of_row = cells.of_rows(self.all.sample)
+        is_few = np.bincount(of_row, minlength=len(cells.counts))[of_row] < self.min_report
+        means = self._scale_of(prepared.plan())(means_in(cells))
+        return np.where(is_few[:, None], means[of_row], surrogate_rows(X, of_row))
+
+    def _sorted(self, by: LabelOf, n_labels: int) -> ScaledStreamedGroups:
         assert self.prepared is not None
-        rows, scale = self.cells.rows, self._scale_of(self.prepared.plan())
-        groups = self.cells.apart(ScaledLabel(rows=rows, scaling=scale, by=by), n_labels, least)
-        return ScaledStreamedGroups(groups=groups, scale=scale, sample_labels=groups.labels(self.all.sample))
+        scale = self._scale_of(self.prepared.plan())
+        cells = None if self.min_report <= 1 else self._cut(self.prepared, self.X)
+        groups = StreamedGroups(rows=self.cells.rows, label=lambda coded: by(scale(coded)), cells=cells)
+        sample_labels = groups.labels(self.all.sample)
+        return ScaledStreamedGroups(groups=groups, scale=scale, n_labels=n_labels, sample_labels=sample_labels)
 
     def _attributed(self, message: setup.Attribute) -> setup.Holdings:
         """Rows of each cluster, of all rows; silhouettes of cells or, without a floor, of rows of the sample."""
-        groups = self._sorted(message, len(message.centers), 1)
+        k = len(message.centers)
+        groups = self._sorted(message.assign, k)
         if self.min_report > 1:
-            return self._attributed_cells(groups, len(message.centers))
-        counts = np.where(groups.counts >= self.min_report, groups.counts, 0)
+            return self._attributed_cells(groups, k)
+        counts = np.sum([np.bincount(labels, minlength=k) for _, labels in groups.batches()], axis=0)
         seen = setup.attribute(self.X, groups.sample_labels, message, self.min_report)
         is_scored = ~np.isnan(seen.silhouettes) & (counts > 0)
         return setup.Holdings(
@@ -282,9 +313,10 @@ class StreamedSite(Site):
     def _attributed_cells(self, found: ScaledStreamedGroups, k: int) -> setup.Holdings:
         """Rows and silhouettes by global cluster, from sums over the cells: one pass."""
         groups, d = found.groups, self.X.shape[1]
-        n_cells = len(groups.rarer)
+        assert groups.cells is not None
+        n_cells = len(groups.cells.counts)
         counts, sums, squares = np.zeros(n_cells, dtype=np.int64), np.zeros((n_cells, d)), np.zeros(n_cells)
-        for coded, cells in groups.cells():
+        for coded, cells in groups.by_cell():
             Z = found.scale(coded)
             counts += np.bincount(cells, minlength=n_cells)
             sums += sums_by_label(Z, cells, n_cells)
@@ -294,6 +326,12 @@ class StreamedSite(Site):
         there = counts > 0
         labels = groups.cell_labels[there]
         return setup.attribute_cells(counts[there], means[there], scatters[there], labels, k, self.min_report)
+
+
+def means_in(cells: StreamedCells) -> FloatArray:
+    """Means of coded rows by cell, once these are cut."""
+    assert cells.means is not None
+    return cells.means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

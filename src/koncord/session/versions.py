@@ -2,11 +2,11 @@
 
 Two runs over tables that differ by one row would tell that row. So the rows that a site has answered about stay its
 answers' rows until enough of them changed: rows that were added are answered about once they are as many as the floor,
-as a cell of their own, and rows that were removed go once as many of one cell are gone. Rows that went come back only
-as the group that they went in. Until then the site answers from the rows as they were. All versions together are then
-still sums over cells of one partition. The first question for sums is kept, too: rows stay shaped as it says
-(`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike. So is the first plan
-by which missing values were filled in: of a row that was answered about they stay what they were.
+as a cell of their own, which is cut among itself, and rows that were removed go once as many of one cell are gone. Rows
+that went come back only as the group that they went in. Until then the site answers from the rows as they were. All
+versions together are then still sums over cells of one partition. The first question for sums is kept, too: rows stay
+shaped as it says (`koncord.protocol.partition`), whatever later ones say, and rows that are added are shaped alike. So
+is the first plan by which missing values were filled in: of a row that was answered about they stay what they were.
 
 The rows are in the site's own state folder (``answered``). What was answered of them, which holds no row, is there too
 until a run is answered, and from then on in a folder that all state folders over the table share
@@ -97,7 +97,7 @@ def first_version(X: FloatArray, least: int) -> Version:
     pairs = pairs_of(X)
     moved = moved_of(X, least, pairs)
     cells = one_cell(coded_rows(X, moved, pairs, least=least))
-    nobody = Gone(X=X[:0], moved=X[:0], cells=JointCells(of_row=cells.of_row[:0], rarer=cells.rarer[:0]))
+    nobody = Gone(X=X[:0], moved=X[:0], cells=some_cells(cells, np.zeros(len(X), dtype=np.bool_)))
     return Version(X=X, moved=moved, pairs=pairs, cells=cells, gone=nobody)
 
 
@@ -128,13 +128,17 @@ def some_rows(version: Version, at: BoolArray) -> Version:
 def some_cells(cells: JointCells, at: BoolArray) -> JointCells:
     """The cells of some rows, numbered anew."""
     present, of_row = np.unique(cells.of_row[at], return_inverse=True)
-    return JointCells(of_row=of_row, rarer=cells.rarer[present])
+    return JointCells(of_row=of_row, rarer=cells.rarer[present], is_cut=cells.is_cut[present])
 
 
 def beside(one: JointCells, other: JointCells) -> JointCells:
     """The cells of the rows of one partition, then those of another."""
     of_row = np.concatenate([one.of_row, other.of_row + len(one)])
-    return JointCells(of_row=of_row, rarer=np.concatenate([one.rarer, other.rarer]))
+    return JointCells(
+        of_row=of_row,
+        rarer=np.concatenate([one.rarer, other.rarer]),
+        is_cut=np.concatenate([one.is_cut, other.is_cut]),
+    )
 
 
 def matched(before: FloatArray, after: FloatArray) -> tuple[BoolArray, BoolArray]:
@@ -169,9 +173,9 @@ def without_removed(before: Version, is_removed: BoolArray, least: int) -> Versi
         counts = [rows.has_rarer[part].sum(axis=0) for part in (left, gone)]
         staying[cell], leaving[cell] = divided(cells.rarer[cell], counts, [len(left), len(gone)])
         goes[gone] = True
-    left_with = some_cells(JointCells(of_row=cells.of_row, rarer=leaving), goes)
+    left_with = some_cells(replace(cells, rarer=leaving), goes)
     return replace(
-        some_rows(replace(before, cells=JointCells(of_row=cells.of_row, rarer=staying)), ~goes),
+        some_rows(replace(before, cells=replace(cells, rarer=staying)), ~goes),
         gone=Gone(
             X=np.concatenate([before.gone.X, before.X[goes]]),
             moved=np.concatenate([before.gone.moved, before.moved[goes]]),
@@ -312,12 +316,19 @@ def digest_of_cells(folder: Path) -> str:
 
 
 def blobs_of(cells: JointCells) -> dict[str, bytes]:
-    return {"of_row": cells.of_row.astype("<i8").tobytes(), "rarer": cells.rarer.astype("<i8").tobytes()}
+    return {
+        "of_row": cells.of_row.astype("<i8").tobytes(),
+        "rarer": cells.rarer.astype("<i8").tobytes(),
+        "is_cut": cells.is_cut.tobytes(),
+    }
 
 
 def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes], prefix: str = "") -> JointCells:
     of_row, rarer = (np.frombuffer(blobs[f"{prefix}{name}"], dtype="<i8") for name in ("of_row", "rarer"))
-    return JointCells(of_row=of_row.astype(np.int64), rarer=rarer.astype(np.int64).reshape(header[f"{prefix}shape"]))
+    whole = rarer.astype(np.int64).reshape(header[f"{prefix}shape"])
+    none = bytes(len(whole))  # of cells that an earlier version of koncord kept
+    is_cut = np.frombuffer(blobs.get(f"{prefix}is_cut", none), dtype=np.bool_).copy()
+    return JointCells(of_row=of_row.astype(np.int64), rarer=whole, is_cut=is_cut)
 
 
 Stored = tuple[Mapping[str, Any], Mapping[str, bytes]]  # header and bytes of a file

@@ -123,7 +123,7 @@ class Sums:
 
 
 def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None, MicroClusters]:
-    """Micro-clusters of the rows, each of whole groups of the joint partition."""
+    """Micro-clusters of the rows, each of whole cells of the joint partition."""
     least = max(down.min_report, local.min_report)
     if len(local.X) < least:
         return None, nothing(local.X.shape[1])
@@ -132,9 +132,9 @@ def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None
 
 
 def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
-    """Sums of the rows by nearest center, in groups of the joint partition; nothing of a table below the floor."""
+    """Sums of the rows by nearest center, in whole cells; nothing of a table below the floor."""
     k, least = len(down.centers), max(down.min_report, local.min_report)
-    groups = local.grouped_by(down.centers, least)
+    groups = local.grouped_by(down.centers)
     counts = np.bincount(groups.labels, minlength=k)
     counts = np.where(counts >= least, counts, 0)
     sums = sums_by_label(groups.X, groups.labels, k)
@@ -307,7 +307,6 @@ class Consensus(Aggregator):
         CountCells: private_counts,
     }
     streamed_steps: ClassVar[Mapping[type[Any], StreamedStep]] = {Report: report_all_rows, Refine: refine_all_rows}
-    sums_over_cells: ClassVar[bool] = True
 
     def __init__(
         self,

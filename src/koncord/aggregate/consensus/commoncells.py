@@ -238,7 +238,7 @@ class Search:
     def passes(self, min_report: int, rng: np.random.Generator) -> Generator[FloatArray, NoisySums, Cells]:
         """The passes in which cells are found; yields centers, receives noisy sums."""
         centers = first_centers(self.ball, self.n_cells, self.deviations, rng)
-        return look_for_cells(centers, self.ball, N_PASSES, min_report, rng)
+        return look_for_cells(centers, self.ball, N_PASSES, min_report, rng, most_blurred=BLUR)
 
 
 def summed(sent: Sequence[CellSums], ball: Ball) -> NoisySums:

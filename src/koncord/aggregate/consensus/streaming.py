@@ -10,9 +10,7 @@ import numpy as np
 
 from koncord.aggregate.base import StreamedLocal
 from koncord.aggregate.consensus.microclusters import MicroClusters, axes_of_products, nothing
-from koncord.kernels.assign import means_by_label, sums_by_label
-from koncord.kernels.cutting import cut_tree
-from koncord.protocol.setup import Attribute
+from koncord.kernels.assign import means_by_label, nearest, sums_by_label
 from koncord.types import FloatArray, IntArray
 
 
@@ -22,9 +20,8 @@ def streamed_report(local: StreamedLocal, least: int) -> MicroClusters:
     if local.n_rows < least:
         return nothing(d)
     # As many rows of the sample as of a table: with fewer the cuts could lie anywhere.
-    tree = cut_tree(local.sample, least, is_safe=None if local.rows is None else local.rows.safe_cuts)
-    groups = local.grouped(tree, tree.n_groups, least)
-    near = means_by_label(local.sample, groups.sample_labels, otherwise=np.zeros((tree.n_groups, d)))
+    groups = local.micro_clusters(least)
+    near = means_by_label(local.sample, groups.sample_labels, otherwise=np.zeros((groups.n_labels, d)))
     return summed_micro_clusters(groups.batches(), near)
 
 
@@ -52,10 +49,12 @@ def summed_micro_clusters(batches: Iterable[tuple[FloatArray, IntArray]], near: 
 
 
 def streamed_sums(local: StreamedLocal, centers: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
-    """Counts (k,) and sums (k, d) of all rows by the nearest center, in groups of at least `least`: two passes."""
+    """Counts (k,) and sums (k, d) of all rows by the nearest center, where they are at least `least`: one pass."""
     k = len(centers)
-    groups = local.grouped(Attribute(centers=centers), k, least)
-    counts, sums = np.where(groups.counts >= least, groups.counts, 0), np.zeros((k, local.sample.shape[1]))
+    groups = local.grouped(lambda rows: nearest(rows, centers), k)
+    counts, sums = np.zeros(k, dtype=np.int64), np.zeros((k, local.sample.shape[1]))
     for X, own in groups.batches():
+        counts += np.bincount(own, minlength=k)
         sums += sums_by_label(X, own, k)
+    counts = np.where(counts >= least, counts, 0)
     return counts, np.where(counts[:, None] > 0, sums, 0.0)

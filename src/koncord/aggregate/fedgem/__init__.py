@@ -312,6 +312,7 @@ class FedGEM(Aggregator):
     """
 
     name: ClassVar[str] = "fedgem"
+    reads_rows: ClassVar[bool] = True
     client_steps: ClassVar[Mapping[type[Any], Any]] = {
         Start: start_step,
         Move: move_step,
