@@ -97,11 +97,11 @@ class Shapes:
         found = np.zeros(len(means), dtype=np.bool_)
         for one, other in combinations(nearest.T, 2):
             line, gap = means[other] - means[one], means - means[one]
-            length = np.maximum(np.vecdot(line, line), np.finfo(float).tiny)
-            at = np.vecdot(gap, line) / length
-            aside = np.vecdot(gap, gap) / length - at**2
-            more = (inside - np.minimum(inside[one], inside[other])) / length
-            found |= (at > 0) & (at < 1) & (aside < MOST_ASIDE) & (more > LEAST_OF_MIXED * at * (1 - at))
+            length, along = np.vecdot(line, line), np.vecdot(gap, line)  # squared, and times the length
+            aside = np.vecdot(gap, gap) * length - along**2
+            more = inside - np.minimum(inside[one], inside[other])
+            is_between = (along > 0) & (along < length) & (aside < MOST_ASIDE * length**2)
+            found |= is_between & (more * length > LEAST_OF_MIXED * along * (length - along))
         return found
 
     def deepest_valley(self, labels: IntArray) -> float:
