@@ -992,23 +992,6 @@ def test_a_cluster_between_two_others_is_mixed_where_its_rows_scatter_as_far_as_
     assert are_mixed(left, shuffled) == [False, False]
 
 
-def test_few_micro_clusters_of_rows_that_are_left_over_are_mixed():
-    rng = np.random.default_rng(0)
-    states = [at + rng.standard_normal((2000, 2)) for at in ([0, 0], [30, 0], [0, 30])]
-
-    def are_mixed(rows):
-        X, labels = np.concatenate([*states, rows]), np.repeat(np.arange(4), [100, 100, 100, len(rows) // 20])
-        micro = micro_clusters_by(X, np.array_split(np.arange(len(X)), len(X) // 20))
-        return Shapes(micro, micro.covariance_inside()).are_mixed(labels).tolist()
-
-    left_over = rng.permutation(np.concatenate([state[:20] for state in states]))
-    rare = np.array([30, 30]) + rng.standard_normal((60, 2))
-    wide = np.array([-90, -90]) + 6 * rng.standard_normal((400, 2))
-    assert are_mixed(left_over) == [False, False, False, True]
-    assert are_mixed(rare) == [False] * 4
-    assert are_mixed(wide) == [False] * 4  # too many to be left over
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_clusters_far_apart_are_counted_though_small_sites_cannot_tell_all_of_them_apart(seed):
     rng = np.random.default_rng([seed, 6])

@@ -33,9 +33,6 @@ FEW_MICRO_CLUSTERS, WIDER = 6, 2.0
 # Of the squared distance of two clusters: how far off the line between them a cluster of rows of both may be. And the
 # share of the scatter of such rows that it has at least.
 MOST_ASIDE, LEAST_OF_MIXED = 0.05, 0.5
-# Micro-clusters of what is left over at most, and their share of all; and how many times as much their rows scatter as
-# those of the nearest cluster.
-FEW_LEFT_OVER, SHARE_LEFT_OVER, MUCH_FARTHER = 3, 0.01, 2.0
 LEAST_WIDTH = 0.02  # of a micro-cluster on the line, as a share of the distance of the means
 
 
@@ -90,16 +87,14 @@ class Shapes:
         return found
 
     def are_mixed(self, labels: IntArray) -> BoolArray:
-        """Which clusters (k,) may be rows of others that clients could not tell apart.
+        """Which clusters (k,) may be rows of two others that clients could not tell apart.
 
-        They lie between two, and the rows of a micro-cluster scatter as far as rows of both would. Or they are few
-        micro-clusters whose rows scatter much farther than those of the nearest cluster, as what is left over does.
+        They lie between these two, and the rows of a micro-cluster scatter as far as rows of both would.
         """
         counts, means, _, _ = self.clusters(labels)
         inside = np.bincount(labels, self.scatters) / counts
         nearest = neighbors(means, N_AROUND)[1].reshape(len(means), -1)
-        is_few = np.bincount(labels) <= min(FEW_LEFT_OVER, SHARE_LEFT_OVER * len(labels))
-        found = is_few & (inside > MUCH_FARTHER * inside[nearest[:, 0]])
+        found = np.zeros(len(means), dtype=np.bool_)
         for one, other in combinations(nearest.T, 2):
             line, gap = means[other] - means[one], means - means[one]
             length, along = np.vecdot(line, line), np.vecdot(gap, line)  # squared, and times the length
