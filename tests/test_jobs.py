@@ -71,7 +71,7 @@ def work(end):
 ends = [fork(work)[1] for _ in range(2)]
 print(*(end.recv() for end in ends), flush=True)
 with jobs(2):
-    spread(lambda item: print(os.getpid(), flush=True) or time.sleep(item), [3, 0])
+    spread(lambda item: os.write(1, b"%d\\n" % os.getpid()) and time.sleep(item), [3, 0])  # a line in one piece
 """
 
 
