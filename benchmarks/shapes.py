@@ -60,20 +60,31 @@ def drawn_plant(seed: int, percent: int, n_rows: int, n_irrelevant: int) -> tupl
     Returns tables, states, what the states are off by, and how the sensors are mixed.
     """
     rng = np.random.default_rng([seed, 17])
-    faults = np.zeros((6, 8))
-    for fault in range(1, 6):
-        sensors = rng.choice(8, rng.integers(1, 4), replace=False)
-        faults[fault, sensors] = rng.choice([-1, 1], len(sensors)) * rng.uniform(4, 7, len(sensors))
+    faults = drawn_faults(rng, 5, 8, 4, 7)
     mixing = np.eye(8) + 0.2 * rng.standard_normal((8, 8))
-    held = [rng.choice(5, rng.integers(2, 4), replace=False) for _ in range(5)]
     tables, states = [], []
-    for site in range(5):
-        shares = np.array([percent / 100 if site in owners else 0.0 for owners in held])
-        state = rng.choice(6, n_rows, p=[1 - shares.sum(), *shares])
+    for shares in drawn_shares(rng, 5, percent):
+        state = rng.choice(6, n_rows, p=shares)
         X = (rng.standard_normal((n_rows, 8)) + faults[state]) @ mixing
         tables.append(np.c_[X, rng.standard_normal((n_rows, n_irrelevant))])
         states.append(state)
     return tables, np.concatenate(states), faults, mixing
+
+
+def drawn_faults(rng: np.random.Generator, n_faults: int, n_sensors: int, low: float, high: float) -> Any:
+    """What the usual state, which is first, and each fault are off by, in one to three sensors."""
+    faults = np.zeros((n_faults + 1, n_sensors))
+    for fault in range(1, n_faults + 1):
+        sensors = rng.choice(n_sensors, rng.integers(1, 4), replace=False)
+        faults[fault, sensors] = rng.choice([-1, 1], len(sensors)) * rng.uniform(low, high, len(sensors))
+    return faults
+
+
+def drawn_shares(rng: np.random.Generator, n_faults: int, percent: int) -> list[list[float]]:
+    """How frequent each state is at each of five sites: two or three of them have a fault."""
+    held = [rng.choice(5, rng.integers(2, 4), replace=False) for _ in range(n_faults)]
+    faults = [np.array([percent / 100 if site in owners else 0.0 for owners in held]) for site in range(5)]
+    return [[1 - shares.sum(), *shares] for shares in faults]
 
 
 IRRELEVANT: dict[str, Callable[[np.random.Generator, tuple[int, int]], Any]] = {
@@ -101,17 +112,12 @@ def other_plant(
     the sensors are skewed (exponentials). Columns that tell nothing are of a kind and a number.
     """
     rng = np.random.default_rng([seed, 72])
-    faults = np.zeros((n_faults + 1, n_sensors))
-    for fault in range(1, n_faults + 1):
-        sensors = rng.choice(n_sensors, rng.integers(1, 4), replace=False)
-        faults[fault, sensors] = rng.choice([-1, 1], len(sensors)) * rng.uniform(5, 8, len(sensors))
+    faults = drawn_faults(rng, n_faults, n_sensors, 5, 8)
     causes = 0.7 * rng.standard_normal((n_common, n_sensors)) if n_common else None
-    held = [rng.choice(5, rng.integers(2, 4), replace=False) for _ in range(n_faults)]
     kind, n_irrelevant = irrelevant
     tables, states = [], []
-    for site in range(5):
-        shares = np.array([percent / 100 if site in owners else 0.0 for owners in held])
-        state = rng.choice(n_faults + 1, n_rows, p=[1 - shares.sum(), *shares])
+    for shares in drawn_shares(rng, n_faults, percent):
+        state = rng.choice(n_faults + 1, n_rows, p=shares)
         shape = (n_rows, n_sensors)
         X = (rng.standard_normal(shape) if tail is None else rng.standard_t(tail, shape)) + faults[state]
         if causes is not None:
