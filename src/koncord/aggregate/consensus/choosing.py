@@ -57,7 +57,7 @@ from koncord.aggregate.consensus.microclusters import (
     taken,
     with_share_of_spread,
 )
-from koncord.aggregate.consensus.mixture import information
+from koncord.aggregate.consensus.mixture import MOST_ROWS, information
 from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate, Null, NullOf, split_into_micro_clusters
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.assign import means_by_label
@@ -116,8 +116,6 @@ MOST_PIECES = 2.5
 LEAST_VALLEY = 0.3
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
-# Share of the rows from which on a cluster is looked at on its own.
-MOST_ROWS = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -348,16 +346,16 @@ def look_at(
     shapes = Shapes(coarse, weighed.covariance_inside())
     ks = grid(most, every=EVERY_K, step=STEP)
 
-    def observed(hierarchy: Hierarchy) -> Observed:
-        labels = labelings(coarse, ks, (hierarchy,))
+    def observed(*hierarchies: Hierarchy) -> Observed:
+        labels = labelings(coarse, ks, hierarchies)
         apart = {key: apart_of(shapes, own, belongs) for key, own in labels.items()} if len(micro.axes) else {}
         return Observed(labels, judged(coarse, labels), apart)
 
     # The draws are the only work here that takes random numbers, and it takes them first.
     draws = gaussian.draws(rng, null_ks, DRAWS, DRAWN_ROWS)
-    work: list[Callable[[], Any]] = [*draws, *(partial(observed, each) for each in (WARD, AVERAGE, CONDENSED))]
-    *by_chance, ward, average, condensed = spread(done, work)
-    found: Observed = ward | average | condensed
+    work: list[Callable[[], Any]] = [*draws, partial(observed, WARD), partial(observed, AVERAGE, CONDENSED)]
+    *by_chance, ward, average = spread(done, work)
+    found: Observed = ward | average
     null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:
         if low < times_chance(null.compared(found.values), null, len(coarse)) < high:

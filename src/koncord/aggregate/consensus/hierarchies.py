@@ -81,14 +81,19 @@ def labelings(
     if len(micro) < 2:
         return found
     distances = pdist(micro.means)
+    trees = {method: linkage(distances, method) for method in dict.fromkeys(map(linkage_of, hierarchies))}
     for hierarchy in hierarchies:
-        tree = linkage(distances, "ward" if hierarchy == WARD else "average")
+        tree = trees[linkage_of(hierarchy)]
         for k, labels in (condensed(micro, tree, ks) if hierarchy == CONDENSED else cuts(tree, ks)).items():
             if hierarchy == WARD:
                 labels = polished(micro, labels, k)
             if len(np.unique(labels)) == k:  # k-means may leave a center empty
                 found[hierarchy, k] = labels
     return found
+
+
+def linkage_of(hierarchy: Hierarchy) -> Literal["ward", "average"]:
+    return "ward" if hierarchy == WARD else "average"
 
 
 def condensed(micro: MicroClusters, tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:

@@ -48,7 +48,8 @@ TAIL = 12.0
 LEAST_GAIN = 0.05
 # Share of two clusters that must be in one of a fit for the fit to join them.
 JOINED = 0.5
-# A cluster with this share of all rows is not cut by a fit: this share of it stays together.
+# A cluster with this share of all rows holds most of them: it is looked at on its own, and not cut by a fit, in which
+# this share of it stays together.
 MOST_ROWS, KEPT = 0.7, 0.95
 # Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
 # say which micro-clusters belong together.

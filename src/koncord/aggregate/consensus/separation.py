@@ -13,6 +13,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
+from koncord.kernels.assign import means_by_label
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise.
@@ -91,8 +92,9 @@ class Shapes:
 
         They lie between these two, and the rows of a micro-cluster scatter as far as rows of both would.
         """
-        counts, means, _, _ = self.clusters(labels)
-        inside = np.bincount(labels, self.scatters) / counts
+        k = int(labels.max()) + 1
+        means = means_by_label(self.means, labels, self.counts, otherwise=np.zeros((k, self.n_axes)))
+        inside = np.bincount(labels, self.scatters) / np.bincount(labels, self.counts)
         nearest = neighbors(means, N_AROUND)[1].reshape(len(means), -1)
         found = np.zeros(len(means), dtype=np.bool_)
         for one, other in combinations(nearest.T, 2):
