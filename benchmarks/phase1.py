@@ -25,25 +25,28 @@ from time import perf_counter
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
-from koncord import ASM, DPGMM, GMeans, XMeans
+from koncord import ASM
 from koncord.data import partition
-from koncord.estimate import gmeans, xmeans
 from koncord.estimate.merging import merge
 from koncord.types import Components, SphericalMixture
 
 # The configuration of the grid with most work, and the one in its middle.
 HEAVIEST = {"split_factor": 1.0, "min_mass": 20, "merge_factor": 1.0}
 MIDDLE = {"split_factor": 0.7, "min_mass": 80, "merge_factor": 1.0}
-# Single runs, by koncord's defaults and as the paper ran them.
-PEERS = {
-    "DPGMM": DPGMM(random_state=0),
-    "XMeans": XMeans(random_state=0),
-    "XMeans as paper": XMeans(**xmeans.XMEANS_PAPER, random_state=0),
-    "GMeans": GMeans(random_state=0),
-    "GMeans as paper": GMeans(**gmeans.GMEANS_PAPER, random_state=0),
-}
+
+
+def peers():
+    """Single runs, by koncord's defaults and as the paper ran them; imported here, not where memory is measured."""
+    from koncord.estimate import dpgmm, gmeans, xmeans
+
+    return {
+        "DPGMM": dpgmm.DPGMM(random_state=0),
+        "XMeans": xmeans.XMeans(random_state=0),
+        "XMeans as paper": xmeans.XMeans(**xmeans.XMEANS_PAPER, random_state=0),
+        "GMeans": gmeans.GMeans(random_state=0),
+        "GMeans as paper": gmeans.GMeans(**gmeans.GMEANS_PAPER, random_state=0),
+    }
 
 
 def reference_asm(X, split_factor, min_mass, merge_factor):
@@ -71,6 +74,8 @@ def reference_asm(X, split_factor, min_mass, merge_factor):
 
 
 def reference_split(X, split_factor, min_mass):
+    from sklearn.mixture import GaussianMixture  # not where memory is measured
+
     n, d = X.shape
     if n < 2:
         return None
@@ -144,7 +149,7 @@ def compare(repeats):
             )
             rows.append((f"(a) {name}: the {label} configuration", ours[label], theirs, "reference", 20.0))
             rows.append((f"(b) {name}: all 120 and the refit", choice, theirs, f"one reference, {label}", 1.0))
-        for who, peer in PEERS.items():
+        for who, peer in peers().items():
             theirs, fitted = seconds(lambda X=X, p=peer: p.fit(X), repeats)
             who = f"{who}, K = {fitted.n_components_}"
             rows.extend((f"(c) {name}: the {label} configuration", ours[label], theirs, who, 1.0) for label in ours)

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -83,6 +85,17 @@ def test_components_larger_than_a_block_equal_the_plain_algorithm(monkeypatch, k
     X = rng.normal(size=(200, 3)) + 4 * rng.normal(size=(3, 3))[rng.integers(3, size=200)]
     config = {"split_factor": 0.7, "min_mass": 4, "merge_factor": 0.75}
     assert_same_components(ASM(**config).fit(X), X, plain_asm(X, **config)[0])
+
+
+def test_a_large_table_is_fitted_without_a_second_copy_of_it():
+    X = np.random.default_rng(0).normal(size=(600_000, 16))
+    X[::2] += 3
+    tracemalloc.start()
+    fitted = ASM(split_factor=1.0, min_mass=20, merge_factor=1.0, max_components=3).fit(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert fitted.n_split_components_ == 3
+    assert peak < 0.8 * X.nbytes  # 1.3 where the rows of the first component are kept
 
 
 def plain_choice(X, seed, grid):

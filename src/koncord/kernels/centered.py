@@ -16,8 +16,9 @@ from koncord.types import FloatArray, IntArray
 
 # A child whose responsibilities fade out keeps this mass, far below one row, so that its mean stays finite.
 FADED_MASS = 1e-9
-# Floats of a component that are kept, centered, from one EM iteration to the next: 256 MB.
-KEPT_FLOATS = 1 << 25
+# Floats of a component that are kept, centered, from one EM iteration to the next: 64 MB. With four times as many, a
+# million rows of 16 columns take as long, and a second copy of the table.
+KEPT_FLOATS = 1 << 23
 # Up to this size all eigenvectors cost less than the call that finds one alone.
 SMALL_GRAM = 24
 
