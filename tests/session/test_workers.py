@@ -65,14 +65,27 @@ def test_workers_are_started_answer_in_processes_of_their_own_and_end(monkeypatc
             os.kill(pid, 0)
 
 
-def test_workers_look_at_the_rows_and_this_process_only_where_it_is_asked_later(monkeypatch):
+@pytest.fixture
+def looked_at(monkeypatch):
+    """Rows of each table that this process has looked at."""
     looked_at = []
     monkeypatch.setattr("koncord.session.site.rows_of", lambda X, least: looked_at.append(len(X)) or rows_of(X, least))
+    return looked_at
+
+
+def test_workers_look_at_the_rows_and_this_process_only_where_it_is_asked_later(looked_at):
     found = koncord.FederatedClustering(random_state=0, n_jobs=2).fit(tables())
     assert not looked_at
     counts = found.local_counts_
     assert len(looked_at) == len(tables())
     assert counts == koncord.FederatedClustering(random_state=0, n_jobs=1).fit(tables()).local_counts_
+
+
+def test_counts_that_workers_found_are_known_without_a_look_at_the_rows(looked_at):
+    found = koncord.FederatedClustering(koncord.ASM(), random_state=0, n_jobs=2).fit(tables())
+    counts = found.local_counts_
+    assert not looked_at
+    assert counts == koncord.FederatedClustering(koncord.ASM(), random_state=0).fit(tables()).local_counts_
 
 
 def test_clusters_that_run_into_each_other_are_fitted_alike_by_any_number_of_workers(monkeypatch, tmp_path):

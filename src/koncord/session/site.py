@@ -396,7 +396,9 @@ class Site:
 
     def local_k(self) -> int:
         """How many components phase 1 finds in what it may read; 0 of a table below the floor."""
-        return self.phase1().n_components if len(self.answered) >= self.min_report else 0
+        given = vars(self).get("partition")  # one that is made here is of all rows of the table
+        n_rows = len(self.table if given is None else given.rows.raw)
+        return self.phase1().n_components if n_rows >= self.min_report else 0
 
     def resume_measured(self, measured: setup.Measure) -> None:
         """Go on as if this site had just sent what its shaped values sum to."""
