@@ -304,7 +304,19 @@ def test_cuts_are_safe_where_neither_side_is_dominated(seed):
     sizes = np.arange(5, 26)
     plain = [not any(plain_dominated(x) for part in (X[:s], X[s:]) for x in part.T) for s in sizes]
     assert safe_cuts(X, sizes).tolist() == plain
+    assert [safe_cuts(X, sizes[[at]]).tolist() for at in range(len(sizes))] == [[each] for each in plain]
     assert is_dominated(X) == any(plain_dominated(x) for x in X.T)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_one_cut_is_as_safe_as_among_many_to_the_last_bit(order):
+    """Of a value that all rows share nothing is left but rounding, which must be the same."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        X = np.array(rng.choice([0.1, 0.7, 1 / 3], (40, 3)) * (rng.random((40, 3)) < rng.random()), order=order)
+        X[:20, 0], X[20:, 1] = 0.1, 0.7
+        sizes = np.arange(5, 36)
+        assert [safe_cuts(X, sizes[[at]])[0] for at in range(len(sizes))] == safe_cuts(X, sizes).tolist()
 
 
 def test_a_row_far_from_a_tight_cloud_stays_in_a_group_in_which_it_is_not_told():

@@ -22,6 +22,8 @@ MOST_OF_A_PEAK = 0.78
 LEAST_LEFT = 0.1
 # Rows of a large group from which the axis of its cut is found.
 ROWS_FOR_AXIS = 10_000
+# Rows from which on counts in bins cost less than sorting all columns; how many bins; what rounding may add.
+ROWS_FOR_BINS, N_BINS, ROUNDING = 256, 64, 1e-9
 # Places of rows along cuts that are held at a time.
 PROJECTED_FLOATS = 1 << 20
 Safe = Callable[[IntArray, IntArray], BoolArray]
@@ -133,12 +135,13 @@ def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None
     n = len(group)
     if n < 2 * min_rows:
         return None
-    mean = X[group].mean(axis=0)
-    axis = cutting_axis(X[group[:: max(n // ROWS_FOR_AXIS, 1)]], min_rows)
-    along = (X[group] - mean) @ axis
-    order = np.argsort(along, kind="stable")
-    sizes = np.arange(min_rows, n - min_rows + 1)
-    gains = gains_of(along[order], sizes)
+    own = X[group]
+    mean = own.mean(axis=0)
+    axis = cutting_axis(own[:: max(n // ROWS_FOR_AXIS, 1)], min_rows)
+    own -= mean
+    along = own @ axis
+    order = stable_order(along)
+    sizes, gains = gains_of(along[order], min_rows)
     ordered = group[order]
     best = int(gains.argmax())
     if is_safe is not None and not is_safe(ordered, sizes[[best]])[0]:
@@ -151,6 +154,16 @@ def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None
     return Cut(float(gains[best]), ordered, at, axis, between + float(mean @ axis))
 
 
+def stable_order(values: FloatArray) -> IntArray:
+    """The order of values (n,), equal ones as they come. A sort that is not stable is faster where none are equal."""
+    if len(values) >= ROWS_FOR_AXIS:
+        order = np.argsort(values)
+        ordered = values[order]
+        if (ordered[1:] > ordered[:-1]).all():
+            return order
+    return np.argsort(values, kind="stable")
+
+
 def cutting_axis(X: FloatArray, min_rows: int) -> FloatArray:
     """The direction to cut rows (n, d) across: their longest axis, or a column of which the cut explains more.
 
@@ -161,9 +174,11 @@ def cutting_axis(X: FloatArray, min_rows: int) -> FloatArray:
     centered = X - X.mean(axis=0)
     longest = np.linalg.eigh(centered.T @ centered)[1][:, -1]
     axes = np.column_stack([longest * np.sign(longest[np.abs(longest).argmax()]), np.eye(len(longest))])
+    least = min(min_rows, len(centered) // 2)
+    if len(centered) >= ROWS_FOR_BINS and (most_explained(centered, least) <= MOST_OF_A_PEAK - ROUNDING).all():
+        return axes[:, 0]
     along = np.sort(centered @ axes, axis=0)
-    least = min(min_rows, len(along) // 2)
-    gains = gains_of(along, np.arange(least, len(along) - least + 1)).max(axis=0)
+    gains = gains_of(along, least)[1].max(axis=0)
     total = (along**2).sum(axis=0)
     explained = np.divide(gains, total, out=np.zeros(len(gains)), where=total > 0)
     is_peak = explained <= MOST_OF_A_PEAK
@@ -173,12 +188,48 @@ def cutting_axis(X: FloatArray, min_rows: int) -> FloatArray:
     return axis
 
 
-def gains_of(along: FloatArray, sizes: IntArray) -> FloatArray:
-    """By how much a cut after each of `sizes` sorted, centered values (n, ...) lowers their squares."""
-    below = np.cumsum(along, axis=0)[sizes - 1]
-    weights = (1 / sizes + 1 / (len(along) - sizes)).reshape(-1, *(1,) * (along.ndim - 1))
-    gains: FloatArray = below**2 * weights  # the sums of both sides are equal and opposite
-    return gains
+def gains_of(along: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
+    """By how much a cut of sorted, centered values (n, ...) lowers their squares, and the values before each cut.
+
+    At least so many are on either side.
+    """
+    n = len(along)
+    sizes = np.arange(least, n - least + 1)
+    below = np.cumsum(along, axis=0)[least - 1 : n - least]
+    gains: FloatArray = below**2 * weights_of(sizes, n).reshape(-1, *(1,) * (along.ndim - 1))
+    return sizes, gains
+
+
+def weights_of(sizes: IntArray, n: int) -> FloatArray:
+    """What the squared sum of so many of n centered values is multiplied by: both sides have the same, but its sign."""
+    weights: FloatArray = 1 / sizes + 1 / (n - sizes)
+    return weights
+
+
+def most_explained(centered: FloatArray, least: int) -> FloatArray:
+    """A share of the squares of each column (n_features,) that no cut lowers them by more than, found without sorting.
+
+    Values are counted and summed in bins. Below 0 the sum of all values up to a cut falls, beyond it rises; so in a bin
+    it lies between those at its edges, but where the bin holds 0. What it is weighed by is largest at an edge.
+    """
+    n, d = centered.shape
+    low = centered.min(axis=0)
+    width = centered.max(axis=0) - low
+    scale = np.divide(N_BINS, width, out=np.zeros(d), where=width > 0)
+    places = np.vstack([centered, np.zeros(d)]) - low
+    places *= scale
+    bins = np.minimum(places.astype(np.int64), N_BINS - 1) + N_BINS * np.arange(d)
+    ends = np.zeros((2, d, N_BINS + 1))  # values before each edge, and their sum
+    for at, weights in enumerate((None, centered.ravel())):
+        ends[at, :, 1:] = np.bincount(bins[:n].ravel(), weights, minlength=d * N_BINS).reshape(d, N_BINS).cumsum(axis=1)
+    counts, sums = ends[0], np.abs(ends[1])
+    farthest = np.maximum(sums[:, :-1], sums[:, 1:]).ravel()
+    farthest[bins[n]] += np.diff(counts).ravel()[bins[n]] * width / N_BINS
+    weights = weights_of(np.clip(counts, least, n - least), n)
+    gains = farthest.reshape(d, N_BINS) ** 2 * np.maximum(weights[:, :-1], weights[:, 1:])
+    total = (centered**2).sum(axis=0)
+    most: FloatArray = np.divide(gains.max(axis=1), total, out=np.zeros(d), where=total > 0)
+    return most
 
 
 def group_labels(groups: Sequence[IntArray], n_rows: int) -> IntArray:

@@ -80,7 +80,8 @@ def is_dominated(X: FloatArray) -> bool:
 
 
 def dominated_columns(X: FloatArray) -> BoolArray:
-    squares = (X - X.mean(axis=0)) ** 2
+    squares = X - X.mean(axis=0)
+    squares *= squares
     largest = squares.max(axis=0)
     dominated: BoolArray = (squares.sum(axis=0) < KNOWN_BY_SQUARES * largest) & (largest > 0)
     return dominated
@@ -88,14 +89,37 @@ def dominated_columns(X: FloatArray) -> BoolArray:
 
 def safe_cuts(X: FloatArray, sizes: IntArray) -> BoolArray:
     """For each of the `sizes` s, whether neither the first s rows of X nor the others are dominated."""
+    if len(sizes) == 1 and X.shape[1] > 1:
+        return np.array([is_safe_cut(X, int(sizes[0]))])
     safe = np.ones(len(sizes), dtype=np.bool_)
     for column in range(X.shape[1]):
         x = X[:, column] - X[:, column].mean()
         for part, n in ((x, sizes), (x[::-1], len(x) - sizes)):
-            means = np.cumsum(part)[n - 1] / n
-            squares = np.cumsum(part**2)[n - 1] - n * means**2
-            above = np.maximum.accumulate(part)[n - 1] - means
-            below = means - np.minimum.accumulate(part)[n - 1]
-            largest = np.maximum(above, below) ** 2
-            safe &= (squares >= KNOWN_BY_SQUARES * largest) | (largest <= 0)
+            highest, lowest = np.maximum.accumulate(part)[n - 1], np.minimum.accumulate(part)[n - 1]
+            safe &= is_safe(np.cumsum(part)[n - 1], np.cumsum(part**2)[n - 1], highest, lowest, n)
+    return safe
+
+
+def is_safe_cut(X: FloatArray, size: int) -> bool:
+    """The same for one size and two columns or more, all columns at once and, row after row, added in the same order.
+
+    So it is the same to the last bit: of equal values nothing but rounding is left.
+    """
+    x = np.subtract(X, np.ascontiguousarray(X.T).mean(axis=1), order="C")
+    for part in (x[:size], np.ascontiguousarray(x[size:][::-1])):
+        highest, lowest = part.max(axis=0), part.min(axis=0)
+        total = part.sum(axis=0)
+        part *= part
+        if not is_safe(total, part.sum(axis=0), highest, lowest, len(part)).all():
+            return False
+    return True
+
+
+def is_safe(
+    sums: FloatArray, squares: FloatArray, highest: FloatArray, lowest: FloatArray, n: IntArray | int
+) -> BoolArray:
+    """Whether n values with these sums and sums of squares do not tell the one that deviates most."""
+    means = sums / n
+    largest = np.maximum(highest - means, means - lowest) ** 2
+    safe: BoolArray = (squares - n * means**2 >= KNOWN_BY_SQUARES * largest) | (largest <= 0)
     return safe

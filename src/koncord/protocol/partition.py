@@ -80,7 +80,8 @@ class Rows:
 
     def safe_cuts(self, rows: IntArray, sizes: IntArray) -> BoolArray:
         """For each size s, whether sums over neither the first s of these rows nor the others tell too much."""
-        safe = safe_cuts(self.X[rows][:, ~self.is_shared], sizes)
+        own = self.X[rows]
+        safe = safe_cuts(own[:, ~self.is_shared] if self.is_shared.any() else own, sizes)
         if self.least_open and self.is_known.any():
             first = np.cumsum(~self.is_known[rows], axis=0)
             for n_open in (first[sizes - 1], first[-1] - first[sizes - 1]):
