@@ -7,7 +7,7 @@ from koncord.data.files import Table
 from koncord.data.units import CONVERSIONS, SHORT, conversion_named, converted
 from koncord.errors import TableArgumentError
 from koncord.prepare.columns import describe_columns
-from koncord.prepare.units import other_units
+from koncord.prepare.units import beyond_others, other_units
 
 COLUMNS = ("temperature", "pressure", "speed")
 
@@ -64,3 +64,12 @@ def test_every_conversion_has_a_way_back():
     assert conversion_named("F") == CONVERSIONS[SHORT["F"]]
     with pytest.raises(TableArgumentError, match="--convert knows no unit 'G'"):
         conversion_named("G")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sites_beyond_all_others_are_those_of_a_plain_loop(seed):
+    rng = np.random.default_rng(seed)
+    known = np.sort(rng.normal(size=(12, 5)), axis=1) + rng.choice([0.0, 0.0, 0.0, 6.0, -6.0], (12, 1))
+    others = [np.delete(known, at, axis=0) for at in range(12)]
+    plain = [at for at in range(12) if known[at, 1] > others[at][:, 4].max() or known[at, 3] < others[at][:, 0].min()]
+    assert beyond_others(known).tolist() == plain

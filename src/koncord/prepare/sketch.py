@@ -54,9 +54,12 @@ class Distribution:
     def __init__(self, sketches: Sequence[ColumnSketch]) -> None:
         sent = [sketch for sketch in sketches if len(sketch.means)]
         # What lies at an end lies beyond the nearest block; it is counted there.
-        values = [np.r_[s.means[0], s.means, s.means[-1]] for s in sent]
-        weights = [np.r_[s.n_end, np.full(len(s.means), s.weight), s.n_end] for s in sent]
-        ends = [np.r_[-1, np.zeros(len(s.means)), 1] for s in sent]  # before and behind a block of the same mean
+        values = [part for s in sent for part in (s.means[:1], s.means, s.means[-1:])]
+        weights = [np.full(len(s.means) + 2, s.weight) for s in sent]
+        ends = [np.zeros(len(s.means) + 2) for s in sent]  # before and behind a block of the same mean
+        for s, weight, end in zip(sent, weights, ends, strict=True):
+            weight[0] = weight[-1] = s.n_end
+            end[0], end[-1] = -1, 1
         self.is_known = bool(sent)
         total = sum(s.n_values for s in sent)
         self.end_share = sum(s.n_end for s in sent) / total if total else 0.5  # quantiles beyond it are not known

@@ -13,7 +13,7 @@ import numpy as np
 from koncord.data.units import CONVERSIONS
 from koncord.prepare.columns import Columns
 from koncord.prepare.sketch import ColumnSketch, Distribution
-from koncord.types import FloatArray
+from koncord.types import FloatArray, IntArray
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEWEST_OTHERS = 2
@@ -37,14 +37,15 @@ def other_units(sent: Mapping[str, Columns], columns: Sequence[str]) -> list[Oth
     """The sites and columns that lie elsewhere than all others."""
     found = []
     for column in columns:
-        known = {site: quantiles(each.sketches[column]) for site, each in sent.items() if has_blocks(each, column)}
-        for site, own in known.items():
-            others = np.array([each for name, each in known.items() if name != site])
-            if len(others) >= FEWEST_OTHERS and lies_elsewhere(own, others):
+        sites = [site for site, each in sent.items() if has_blocks(each, column)]
+        known = np.array([quantiles(sent[site].sketches[column]) for site in sites]).reshape(-1, len(QUANTILES))
+        for at in beyond_others(known) if len(sites) > FEWEST_OTHERS else ():
+            own, others = known[at], np.delete(known, at, axis=0)
+            if lies_elsewhere(own, others):
                 middle = np.median(others, axis=0)
                 found.append(
                     OtherUnit(
-                        site=site,
+                        site=sites[at],
                         column=column,
                         median=float(own[2]),
                         others=float(middle[2]),
@@ -60,6 +61,14 @@ def has_blocks(sent: Columns, column: str) -> bool:
 
 def quantiles(sketch: ColumnSketch) -> FloatArray:
     return Distribution([sketch]).quantiles(*QUANTILES)
+
+
+def beyond_others(known: FloatArray) -> IntArray:
+    """The sites (of `known`, n_sites by quantiles) whose middle half lies beyond nine tenths of every other site."""
+    highest, lowest = np.argsort(-known[:, 4])[:2], np.argsort(known[:, 0])[:2]
+    above, below = np.full(len(known), known[highest[0], 4]), np.full(len(known), known[lowest[0], 0])
+    above[highest[0]], below[lowest[0]] = known[highest[1], 4], known[lowest[1], 0]
+    return np.flatnonzero((known[:, 1] > above) | (known[:, 3] < below))
 
 
 def lies_elsewhere(own: FloatArray, others: FloatArray) -> bool:
