@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from koncord._jobs import jobs, spread
+from koncord._jobs import begun, jobs, spread
 from koncord.errors import KoncordError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")
@@ -57,6 +57,43 @@ def test_a_process_that_dies_is_an_error_and_ends_the_others():
     before = {child.pid for child in multiprocessing.active_children()}
     with jobs(2), pytest.raises(KoncordError, match="--jobs 1"):
         spread(lambda item: os._exit(1) if item else time.sleep(600), [0, 1])
+    assert {child.pid for child in multiprocessing.active_children()} == before
+
+
+def test_work_that_was_begun_goes_on_in_another_process_and_is_waited_for():
+    offset = np.arange(3.0)
+    with jobs(2), begun(lambda: (os.getpid(), time.monotonic(), offset + 1)) as found:
+        time.sleep(0.5)
+        asked = time.monotonic()
+        pid, done, values = found()
+        assert found()[0] == pid
+    assert pid != os.getpid()
+    assert done < asked
+    assert np.array_equal(values, offset + 1)
+
+
+def test_without_jobs_work_that_was_begun_is_done_once_when_it_is_asked_for():
+    done = []
+    with begun(lambda: done.append(os.getpid())) as found:
+        assert not done
+        found()
+        found()
+    assert done == [os.getpid()]
+
+
+def test_the_error_of_work_that_was_begun_is_raised_where_it_is_asked_for():
+    def fail():
+        raise ValueError("no luck")
+
+    for n in (1, 2):
+        with jobs(n), begun(fail) as found, pytest.raises(ValueError, match="no luck"):
+            found()
+
+
+def test_work_that_nobody_asks_for_is_ended_with_the_block():
+    before = {child.pid for child in multiprocessing.active_children()}
+    with pytest.raises(ValueError, match="other"), jobs(2), begun(lambda: time.sleep(600)):
+        raise ValueError("other")
     assert {child.pid for child in multiprocessing.active_children()} == before
 
 

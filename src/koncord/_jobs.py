@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache, partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from koncord._progress import silent
 from koncord._threads import one_thread
@@ -88,6 +89,35 @@ def spread(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
     return [found[at] for at in range(len(items))]
 
 
+@contextmanager
+def begun(function: Callable[[], R]) -> Iterator[Callable[[], R]]:
+    """Begin some work beside what is done in the block: a function that waits for it and gives what it found.
+
+    Parameters
+    ----------
+    function : callable
+        Pure, as for `spread`. With one process it is called when its result is first asked for.
+    """
+    if _n_jobs.get() < 2 or not can_fork():
+        yield cache(function)
+        return
+    process, end = fork(_do, function)
+
+    @cache
+    def found() -> R:
+        result = received(end)
+        if isinstance(result, Exception):
+            raise result
+        return cast(R, result)
+
+    try:
+        yield found
+    finally:
+        process.terminate()  # if nobody asked
+        process.join()
+        end.close()
+
+
 def in_threads(function: Callable[[T], None], items: Iterable[T]) -> None:
     """Do the work of each item, several at a time; items share nothing that the work changes, so order is no matter."""
     n = _n_jobs.get()
@@ -130,11 +160,15 @@ def in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 def _apply(end: Connection, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
     while (at := end.recv()) is not None:
-        try:
-            found = function(items[at])
-        except Exception as error:
-            found = portable(error)
-        end.send(found)
+        _do(end, partial(function, items[at]))
+
+
+def _do(end: Connection, function: Callable[[], Any]) -> None:
+    try:
+        found = function()
+    except Exception as error:
+        found = portable(error)
+    end.send(found)
 
 
 def fork(work: Callable[..., None], *given: Any) -> tuple[Any, Connection]:

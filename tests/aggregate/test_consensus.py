@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import multivariate_normal
 from sklearn.datasets import load_breast_cancer
@@ -257,6 +258,20 @@ def test_a_tree_is_cut_into_k_clusters_for_every_k():
     found = cuts(tree, range(1, 5))
     assert {k: len(np.unique(labels)) for k, labels in found.items()} == {1: 1, 2: 2, 3: 3, 4: 4}
     assert found[2].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("method", ["ward", "average"])
+@pytest.mark.parametrize("n", [2, 3, 40, 300])
+def test_cuts_of_a_tree_are_those_of_merging_one_by_one(n, method):
+    tree = linkage(np.random.default_rng(n).normal(size=(n, 2)).round(1), method)
+    plain, labels = {n: np.arange(n)}, np.arange(n)
+    for at, merged in enumerate(tree[:, :2].astype(int)):
+        labels = np.where(np.isin(labels, merged), n + at, labels)
+        plain[n - at - 1] = np.unique(labels, return_inverse=True)[1]
+    for ks in (range(1, n + 1), range(2, 60), [2], [n], [n + 1], []):
+        found = cuts(tree, ks)
+        assert list(found) == sorted({k for k in ks if k <= n}, reverse=True)
+        assert all(np.array_equal(found[k], plain[k]) for k in found)
 
 
 def test_the_grid_holds_every_small_k_and_ends_at_the_most():

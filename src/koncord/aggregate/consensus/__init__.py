@@ -9,12 +9,13 @@ the rows are.
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
+from koncord._jobs import begun
 from koncord._validation import LARGEST_VALUE, check_count, check_number
 from koncord.aggregate.base import (
     Aggregator,
@@ -41,7 +42,7 @@ from koncord.aggregate.consensus.commoncells import (
     private_counts,
     private_products,
 )
-from koncord.aggregate.consensus.confidence import confidence_of, stabilities
+from koncord.aggregate.consensus.confidence import confidence_of, resampled, runners_up, stabilities
 from koncord.aggregate.consensus.hierarchies import NESTED, cost_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
@@ -234,8 +235,7 @@ class Found:
     centers: FloatArray  # (k, n_features)
     labels: IntArray  # (n_micro_clusters,) of those that were kept
     clusters: Clusters  # as they were chosen, or as the rounds left them
-    tree: ClusterTree
-    leaves: IntArray  # (n_micro_clusters,) leaf of the tree of each
+    grown: Callable[[], tuple[ClusterTree, IntArray]]  # the tree, and its leaf (n_micro_clusters,) of each
     gaussians: Gaussians | None = None
     stabilities: tuple[float | None, ...]  # of each cluster
     shifts: tuple[float, ...]  # how far the center that moved most moved in each round
@@ -245,6 +245,14 @@ class Found:
     def assign(self, means: FloatArray) -> IntArray:
         """The cluster of each row."""
         return nearest(means, self.centers) if self.gaussians is None else self.gaussians.assign(means)
+
+    @property
+    def tree(self) -> ClusterTree:
+        return self.grown()[0]
+
+    @property
+    def leaves(self) -> IntArray:
+        return self.grown()[1]
 
     def nearest_leaf(self, means: FloatArray) -> IntArray:
         """The leaf of the tree whose center each row is nearest to."""
@@ -397,38 +405,48 @@ class Consensus(Aggregator):
                 f"{LOWER_FLOOR} 'min_report' of Consensus (--micro-cluster-rows) must be as small."
             )
         aside = rng.spawn(1)[0]  # what is asked besides must not change the answer
-        answering = np.random.default_rng(ANSWERING)
-        offsets = find_offsets(reports, aside)
-        is_credible = offsets is not None and offsets.is_credible
-        if self.harmonize and offsets is not None and is_credible:
-            reports = aligned(reports, offsets.by_client)
-        agreed = self._agreed(reports, n_features, answering)
-        stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
-        if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            found = shaped(agreed, stable_shares, answering)
-        else:
-            found = yield from self._refined(agreed, stable_shares, answering)
-        confidence = confidence_of(
-            found.clusters,
-            found.labels,
-            agreed.clients,
-            agreed.choice,
-            found.tree,
-            found.stabilities,
-            rng,
-            slack=self.slack,
-        )
-        outcome = self._outcome(found, agreed, reports, confidence)
-        if offsets is None or not is_credible:
+        with begun(partial(offsets_and_stream, reports, aside)) as search:
+            if self.harmonize:
+                offsets = search()[0]
+                if offsets is not None and offsets.is_credible:
+                    reports = aligned(reports, offsets.by_client)
+            outcome = yield from self._answered(reports, n_features, rng)
+            offsets, aside = search()
+        if offsets is None or not offsets.is_credible:
             return with_note(outcome, NOTHING_TO_HARMONIZE) if self.harmonize else outcome
         if self.harmonize:
-            return with_calibration(outcome, offsets, len(found.centers), is_applied=True)
+            return with_calibration(outcome, offsets, len(outcome.centers), is_applied=True)
         as_aligned = aligned(reports, offsets.by_client)
         other = self._agreed(as_aligned, n_features, aside)
         groups = other.by_client(other.choice.labels, partial(nearest, means=other.centers()), as_aligned)
         effects = site_effects(outcome.groups, groups, outcome.rows)
         n_clusters = other.choice.chosen.n_clusters
         return with_calibration(outcome, offsets, n_clusters, is_applied=False, effects=effects)
+
+    def _answered(
+        self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator
+    ) -> Generator[Any, Replies, Outcome]:
+        """The clusters of the reports, and how sure they are."""
+        answering = np.random.default_rng(ANSWERING)
+        agreed = self._agreed(reports, n_features, answering)
+        stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
+        if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
+            found = shaped(agreed, stable_shares, answering)
+        else:
+            found = yield from self._refined(agreed, stable_shares, answering)
+        with begun(found.grown) as grown, begun(partial(runners_up, agreed.choice, self.slack)) as others:
+            drawn = resampled(found.clusters.micro, agreed.clients, agreed.choice, rng, slack=self.slack)
+            confidence = confidence_of(
+                found.clusters,
+                found.labels,
+                agreed.clients,
+                stands_apart=agreed.choice.stands_apart,
+                stable_shares=found.stabilities,
+                drawn=drawn,
+                others=others(),
+                tree=grown()[0],
+            )
+            return self._outcome(replace(found, grown=grown), agreed, reports, confidence)
 
     def _serve_private(
         self, clients: tuple[str, ...], n_features: int, rng: np.random.Generator, described: Mapping[str, Described]
@@ -611,13 +629,11 @@ class Consensus(Aggregator):
         centers = centers[kept]
         labels = nearest(agreed.micro.means, centers)
         clusters = Clusters.of(agreed.micro, labels, agreed.choice.scales, closest_only(centers, agreed.micro.means))
-        tree, leaves = tree_of(clusters, rng, centers=centers, full=agreed.micro.means)
         return Found(
             centers=centers,
             labels=labels,
             clusters=clusters,
-            tree=tree,
-            leaves=leaves,
+            grown=cache(partial(tree_of, clusters, rng, centers=centers, full=agreed.micro.means)),
             stabilities=tuple(stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept),
             shifts=tuple(shifts),
             stopped=stopped if self.n_rounds else "one round",
@@ -636,19 +652,25 @@ def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random
     # d' is read off clusters that do not overlap, as it was when they were chosen.
     clusters = Clusters.of(agreed.micro, as_chosen(agreed, labels, came_from), agreed.choice.scales, shares.T)
     fitted = Fitted(gaussians, parts, shares)
-    tree, leaves = tree_of(clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
+    grow = partial(tree_of, clusters, rng, centers=gaussians.centers, full=agreed.micro.means, fitted=fitted)
     return Found(
         centers=gaussians.centers,
         gaussians=gaussians,
         labels=labels,
         clusters=clusters,
-        tree=tree,
-        leaves=leaves,
+        grown=cache(grow),
         stabilities=tuple(stable_shares[cluster] for cluster in came_from),
         shifts=(),
         stopped="one round",
         n_dropped=0,
     )
+
+
+def offsets_and_stream(
+    reports: Mapping[str, MicroClusters], rng: np.random.Generator
+) -> tuple[Offsets | None, np.random.Generator]:
+    """The offsets, and the stream after what was drawn for them: another process may have looked for them."""
+    return find_offsets(reports, rng), rng
 
 
 def divided_replies(replies: Replies) -> tuple[dict[str, Any], dict[str, MicroClusters]]:

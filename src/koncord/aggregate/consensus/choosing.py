@@ -353,8 +353,8 @@ def look_at(
 
     # The draws are the only work here that takes random numbers, and it takes them first.
     draws = gaussian.draws(rng, null_ks, DRAWS, DRAWN_ROWS)
-    work: list[Callable[[], Any]] = [*draws, partial(observed, WARD), partial(observed, AVERAGE, CONDENSED)]
-    *by_chance, ward, average = spread(done, work)
+    work: list[Callable[[], Any]] = [partial(observed, AVERAGE, CONDENSED), partial(observed, WARD), *draws]
+    average, ward, *by_chance = spread(done, work)  # the longest work first
     found: Observed = ward | average
     null = Null.of(null_ks, by_chance)
     for low, high in IN_DOUBT:

@@ -29,12 +29,12 @@ def confidence_of(
     clusters: Clusters,
     labels: IntArray,
     clients: IntArray,
-    choice: Choice,
-    tree: ClusterTree,
-    stable_shares: Sequence[float | None],
-    rng: np.random.Generator,
     *,
-    slack: float,
+    stands_apart: bool,
+    stable_shares: Sequence[float | None],
+    drawn: Counter[int],
+    others: Sequence[RunnerUp],
+    tree: ClusterTree,
 ) -> Confidence:
     """What is known of how sure the clusters are.
 
@@ -46,22 +46,21 @@ def confidence_of(
         Which of them each micro-cluster is in at the end.
     clients : array (n,)
         The client of each micro-cluster.
-    choice : Choice
-        How their number was chosen.
+    stands_apart : bool
+        Whether they were chosen because they stand apart.
+    stable_shares : sequence of float or None
+        How much of each cluster comes back with half of the clients (`stabilities`).
+    drawn : Counter of int
+        How often each K is chosen in other draws of clients (`resampled`).
+    others : sequence of RunnerUp
+        The best clusterings of other K (`runners_up`).
     tree : ClusterTree
         What they are joined into and cut into.
-    stable_shares : sequence of float or None
-        How much of each cluster comes back with half of the clients.
-    rng : Generator
-        For the draws of clients.
-    slack : float
-        As in the choice.
     """
-    drawn = resampled(clusters.micro, clients, choice, rng, slack=slack)
     return Confidence(
         clusters=tuple(each_cluster(clusters, labels, clients, stable_shares)),
-        stands_apart=choice.stands_apart,
-        runners_up=tuple(runners_up(choice, slack)),
+        stands_apart=stands_apart,
+        runners_up=tuple(others),
         next_cut=next_cut(tree, len(clusters)),
         resampled=tuple(KShare(n_clusters=k, share=drawn[k] / drawn.total()) for k in sorted(drawn)),
         n_draws=drawn.total(),

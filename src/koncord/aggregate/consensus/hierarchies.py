@@ -4,6 +4,7 @@ Three hierarchies give them: Ward's, polished by k-means; average linkage, which
 ones; and average linkage whose clusters of a single micro-cluster went to the nearest other one.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -123,16 +124,44 @@ def polished(micro: MicroClusters, labels: IntArray, k: int) -> IntArray:
 
 
 def cuts(tree: FloatArray, ks: Iterable[int]) -> dict[int, IntArray]:
-    """Labels at each K of a tree of merges, as `linkage` gives it, from the finest to the coarsest."""
-    wanted = set(ks)
+    """Labels at each K of a tree of merges, as `linkage` gives it, from the finest to the coarsest.
+
+    Clusters are numbered in the order of the tree's nodes: what the last merge made comes last.
+    """
     n = len(tree) + 1
-    labels = np.arange(n)
-    found = {n: labels.copy()} if n in wanted else {}
-    for at, (one, other) in enumerate(tree[:, :2].astype(np.int64)):
-        labels[(labels == one) | (labels == other)] = n + at
-        if n - at - 1 in wanted:
-            found[n - at - 1] = np.unique(labels, return_inverse=True)[1]
+    wanted = {k for k in ks if 1 <= k <= n}
+    if not wanted:
+        return {}
+    merges = tree[:, :2].astype(np.int64).tolist()
+    k = max(wanted)
+    labels = finest(merges, k)
+    nodes = sorted(set(range(2 * n - k)) - {node for merge in merges[: n - k] for node in merge})
+    found = {k: labels}
+    for at in range(n - k, n - min(wanted)):
+        low, high = sorted(bisect_left(nodes, node) for node in merges[at])
+        del nodes[high], nodes[low]
+        is_merged = (labels == low) | (labels == high)
+        labels = labels - (labels > low) - (labels > high)
+        labels[is_merged] = len(nodes)
+        nodes.append(n + at)
+        if len(nodes) in wanted:
+            found[len(nodes)] = labels
     return found
+
+
+def finest(merges: Sequence[Sequence[int]], k: int) -> IntArray:
+    """Labels where merges have left k clusters."""
+    n = len(merges) + 1
+    numbers = [-1] * (2 * n - k)
+    left = k
+    for node in reversed(range(2 * n - k)):
+        if numbers[node] < 0:  # nothing was made of it yet
+            left -= 1
+            numbers[node] = left
+        if node >= n:
+            for part in merges[node - n]:
+                numbers[part] = numbers[node]
+    return np.array(numbers[:n], dtype=np.int64)
 
 
 def clustered(micro: MicroClusters, k: int, hierarchy: Hierarchy, rng: np.random.Generator) -> IntArray:

@@ -129,20 +129,25 @@ class Null:
         )
 
     def compared(self, values: Mapping[Key, Judged]) -> list[Candidate]:
+        ks = np.array([k for _, k in values], dtype=np.int64)
+        silhouettes, log_costs = (self._at(ks, curves).tolist() for curves in (self.silhouettes, self.log_costs))
         return [
             Candidate(
                 hierarchy=hierarchy,
                 n_clusters=k,
                 silhouette=value.silhouette,
-                separation=value.silhouette - self._at(k, self.silhouettes),
-                gap=self._at(k, self.log_costs) - value.log_cost,
+                separation=value.silhouette - silhouette,
+                gap=log_cost - value.log_cost,
             )
-            for (hierarchy, k), value in values.items()
+            for ((hierarchy, k), value), silhouette, log_cost in zip(
+                values.items(), silhouettes, log_costs, strict=True
+            )
         ]
 
-    def _at(self, k: int, curves: FloatArray) -> float:
-        """Mean of the curves at K, on straight lines over log K."""
-        return float(np.interp(np.log(k), np.log(self.n_clusters), curves.mean(axis=0)))
+    def _at(self, ks: IntArray, curves: FloatArray) -> FloatArray:
+        """Mean of the curves at each K, on straight lines over log K."""
+        found: FloatArray = np.interp(np.log(ks), np.log(self.n_clusters), curves.mean(axis=0))
+        return found
 
     @property
     def separation_by_chance(self) -> float:

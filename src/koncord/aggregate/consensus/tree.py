@@ -155,7 +155,7 @@ def finer(clusters: Clusters, rng: np.random.Generator) -> tuple[list[TreeNode],
     splits: list[TreeNode] = []
     todo, n_seen = list(found), 0
     while True:
-        for node in todo:
+        for node in todo if len(splits) < MOST_FINER else ():
             split = best_split(clusters, node.at, rng)
             if split is not None:
                 heapq.heappush(waiting, (-split.apart, n_seen, node, split))
