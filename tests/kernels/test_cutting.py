@@ -56,6 +56,9 @@ def tables_of_columns(rng: np.random.Generator, n: int) -> np.ndarray:
         np.zeros(n),
         rng.uniform(size=n),
         np.where(side, 1e6, 0.0) + rng.normal(size=n),
+        np.full(n, 0.1),
+        np.where(np.arange(n) == n // 2, 0.7, np.nextafter(0.7, 1)),
+        np.where(side, 5e-324, 0.0),
     ]
     return np.column_stack(columns).astype(float) * 10.0 ** rng.integers(-2, 3, len(columns))
 
@@ -76,7 +79,7 @@ def test_no_cut_of_a_column_explains_more_than_its_bins_allow(seed: int) -> None
 @pytest.mark.parametrize("seed", range(12))
 def test_groups_are_those_of_all_columns_sorted(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    X = tables_of_columns(rng, 4000)[:, rng.permutation(7)[: seed % 7 + 1]]
+    X = tables_of_columns(rng, 4000)[:, rng.permutation(10)[: seed % 10 + 1]]
     groups = groups_of(X, 20)
     screened = []
     monkeypatch.setattr(cutting, "most_explained", lambda *given: screened.append(given) or np.ones(X.shape[1]))

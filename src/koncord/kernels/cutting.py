@@ -215,10 +215,11 @@ def most_explained(centered: FloatArray, least: int) -> FloatArray:
     n, d = centered.shape
     low = centered.min(axis=0)
     width = centered.max(axis=0) - low
-    scale = np.divide(N_BINS, width, out=np.zeros(d), where=width > 0)
+    scale = np.divide(N_BINS, width, out=np.zeros(d), where=width > N_BINS * np.finfo(float).tiny)
     places = np.vstack([centered, np.zeros(d)]) - low
     places *= scale
-    bins = np.minimum(places.astype(np.int64), N_BINS - 1) + N_BINS * np.arange(d)
+    # 0 may lie beyond all values of a column that is constant but for rounding.
+    bins = np.clip(places, 0, N_BINS - 1).astype(np.int64) + N_BINS * np.arange(d)
     ends = np.zeros((2, d, N_BINS + 1))  # values before each edge, and their sum
     for at, weights in enumerate((None, centered.ravel())):
         ends[at, :, 1:] = np.bincount(bins[:n].ravel(), weights, minlength=d * N_BINS).reshape(d, N_BINS).cumsum(axis=1)
