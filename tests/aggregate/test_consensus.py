@@ -274,6 +274,10 @@ def test_cuts_of_a_tree_are_those_of_merging_one_by_one(n, method):
         assert all(np.array_equal(found[k], plain[k]) for k in found)
 
 
+def test_nothing_is_compared_with_a_null_model_of_no_k():
+    assert Null.of([], [{}, {}]).compared({}) == []
+
+
 def test_the_grid_holds_every_small_k_and_ends_at_the_most():
     ks = grid(100, every=30, step=1.05)
     assert ks[:29] == list(range(2, 31))

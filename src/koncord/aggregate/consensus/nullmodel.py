@@ -129,6 +129,8 @@ class Null:
         )
 
     def compared(self, values: Mapping[Key, Judged]) -> list[Candidate]:
+        if not values:
+            return []
         ks = np.array([k for _, k in values], dtype=np.int64)
         silhouettes, log_costs = (self._at(ks, curves).tolist() for curves in (self.silhouettes, self.log_costs))
         return [
