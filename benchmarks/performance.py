@@ -47,6 +47,7 @@ from koncord.kernels.centered import CenteredRows
 from koncord.kernels.cutting import cut_tree
 from koncord.model import globalmodel
 from koncord.model.globalmodel import GlobalModel
+from koncord.protocol import partition
 from koncord.runs import assignments
 from koncord.runs.assignments import assign, csv_bytes, write_labels
 
@@ -271,7 +272,13 @@ def history_paths() -> dict[str, Call]:
         "consensus, 20 sites x 400 x 16": lambda: koncord.FederatedClustering(random_state=0).fit(sites),
         "lines of 100,000 labels by eight Gaussians": lambda: csv_bytes(assign(labeling, large)),
         "sums of 100,000 rows by micro-cluster": lambda: summed_micro_clusters([(large, tree.assign(large))], near),
+        "cells of 20,000 x 16": lambda: cells_of(large[:20_000]),
     }
+
+
+def cells_of(X: np.ndarray) -> None:
+    """What a site does once: rows as its answers see them, and its cells."""
+    partition.JointPartition(partition.rows_of(X, 20), 20).cut(X)
 
 
 def measured_paths(paths: Mapping[str, Call], repeats: int) -> dict[str, float]:
