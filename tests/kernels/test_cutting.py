@@ -44,7 +44,7 @@ def plain_evidence(values: np.ndarray, size: int) -> float:
     within = sum(((side - side.mean()) ** 2).sum() for side in sides)
     entropy = -sum(len(side) * np.log(len(side) / len(values)) for side in sides)
     found = len(values) / 2 * np.log(((values - values.mean()) ** 2).sum() / within) - 1.1 * entropy
-    return float(found) if found > 6 else 0.0
+    return float(found) if found > 12 else 0.0
 
 
 @given(n=st.integers(40, 120), share=st.floats(0.1, 0.5), gap=st.floats(0, 8), seed=st.integers(0, 10_000))

@@ -19,12 +19,15 @@ _labeling = compiled_module("_labeling")
 MOST_GROUPS = 200
 # By how many times the entropy of the sides two peaks must make rows likelier, in logarithms: the halves of a uniform
 # density do by 1, those of other single peaks by less. And by how much more, for all rows together.
-TIMES_LIKELIER, LEAST_EVIDENCE = 1.1, 6.0
+TIMES_LIKELIER, LEAST_EVIDENCE = 1.1, 12.0
 # Distance of the mean of a peak from the cut, in its standard deviations: of a density that falls from there on, as a
 # tail does, it is at most the square root of 3. And the rows of a peak at least.
 LEAST_FROM_CUT, LEAST_OF_PEAK = 1.9, 10
 # Of what a cut across the longest axis lowers the squared error by: the share that one between peaks does at least.
 LEAST_SHARE = 0.3
+# Without such evidence: the best cut of a density with a single peak leaves at least a quarter of its variance, a little
+# less by chance. And what is added to the share that a cut leaves, so that no column outweighs all others.
+MOST_OF_A_PEAK, LEAST_LEFT = 0.78, 0.1
 # Rows of a large group from which the axis of its cut is found.
 ROWS_FOR_AXIS = 10_000
 # Places of rows along cuts that are held at a time.
@@ -168,9 +171,11 @@ def best_place(scores: FloatArray, ordered: IntArray, sizes: IntArray, is_safe: 
 def cutting_axis(X: FloatArray, min_rows: int) -> tuple[FloatArray, bool]:
     """The direction to cut rows (n, d) across, and whether they have two peaks there.
 
-    It is the column with the clearest two peaks, or the longest axis. A column that tells nothing is as long as one
-    that tells clusters apart, where columns are standardized; and a rare cluster hardly makes a column longer. But of
-    very many columns one with two peaks may tell little: then the longest axis is cut.
+    It is the column with the clearest two peaks. A column that tells nothing is as long as one that tells clusters
+    apart, where columns are standardized; and a rare cluster hardly makes a column longer. But of very many columns one
+    with two peaks may tell little. So where none lowers the squared error by a fair share of what the longest axis
+    would, it is that axis, or a column whose own variance a cut lowers by more than it could that of a single peak; and
+    the more, the more of it is explained.
     """
     centered = X - X.mean(axis=0)
     longest = np.linalg.eigh(centered.T @ centered)[1][:, -1]
@@ -179,16 +184,20 @@ def cutting_axis(X: FloatArray, min_rows: int) -> tuple[FloatArray, bool]:
     least = min(min_rows, len(along) // 2)
     sizes = np.arange(least, len(along) - least + 1)
     gains = gains_of(along, sizes)
-    gains[gains < LEAST_SHARE * gains[:, 0].max()] = 0.0
+    most, total = gains.max(axis=0), (along**2).sum(axis=0)
+    is_much = gains >= LEAST_SHARE * most[0]
     due = share_due(len(along), sizes)
-    total = (along**2).sum(axis=0)
-    best, most = 0, 0.0
-    for at in np.flatnonzero((gains > due[:, None] * total).any(axis=0)).tolist():
-        evidence = float(np.where(gains[:, at] > 0, evidence_of_peaks(along[:, at], sizes), 0.0).max())
-        if evidence > most:
-            best, most = at, evidence
-    axis: FloatArray = axes[:, best]
-    return axis, most > 0
+    found = np.zeros(len(total))
+    for at in np.flatnonzero(((gains > due[:, None] * total) & is_much).any(axis=0)).tolist():
+        found[at] = np.where(is_much[:, at], evidence_of_peaks(along[:, at], sizes), 0.0).max()
+    has_peaks = bool(found.any())
+    if not has_peaks:
+        explained = np.divide(most, total, out=np.zeros(len(most)), where=total > 0)
+        is_peak = explained <= MOST_OF_A_PEAK
+        is_peak[0] = False  # the longest axis is always a candidate
+        found = np.where(is_peak, -1.0, most / (1 - explained + LEAST_LEFT))
+    axis: FloatArray = axes[:, int(found.argmax())]
+    return axis, has_peaks
 
 
 def share_due(n: int, sizes: IntArray) -> FloatArray:
