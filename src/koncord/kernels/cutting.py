@@ -25,7 +25,7 @@ TIMES_LIKELIER, LEAST_EVIDENCE = 1.1, 12.0
 LEAST_FROM_CUT, LEAST_OF_PEAK = 1.9, 10
 # Of what a cut across the longest axis lowers the squared error by: the share that one between peaks does at least.
 LEAST_SHARE = 0.3
-# Without such evidence: the best cut of a density with a single peak leaves at least a quarter of its variance, a little
+# Without such evidence: the best cut of a density with a single peak leaves a quarter of its variance, or a little
 # less by chance. And what is added to the share that a cut leaves, so that no column outweighs all others.
 MOST_OF_A_PEAK, LEAST_LEFT = 0.78, 0.1
 # Rows of a large group from which the axis of its cut is found.
