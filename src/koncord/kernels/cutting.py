@@ -1,7 +1,8 @@
-"""Rows cut into small groups: in two, where the cut lowers the squared error most.
+"""Rows cut into small groups: in two, across a column with two peaks or the longest axis of the rows.
 
-A cut goes across the longest axis of the rows, or across a column with more than one peak. The group whose cut lowers
-it most is next. Every group has at least a given number of rows.
+Along a column the cut is between the peaks, so that a rare cluster is cut off from a frequent one and not divided with
+it; along the longest axis it is where it lowers the squared error most. The group whose cut lowers it most is next.
+Every group has at least a given number of rows.
 """
 
 import heapq
@@ -16,14 +17,21 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 _labeling = compiled_module("_labeling")
 MOST_GROUPS = 200
-# The best cut of a density with a single peak leaves at least a quarter of its variance; a little less by chance.
-MOST_OF_A_PEAK = 0.78
-# Added to the share of a column's variance that a cut leaves, so that no column outweighs all others.
-LEAST_LEFT = 0.1
+# By how many times the entropy of the sides two peaks must make rows likelier, in logarithms: the halves of a uniform
+# density do by 1, those of other single peaks by less. And by how much more, for all rows together.
+TIMES_LIKELIER, LEAST_EVIDENCE = 1.1, 12.0
+# Distance of the mean of a peak from the cut, in its standard deviations: of a density that falls from there on, as a
+# tail does, it is at most the square root of 3. And the rows of a peak at least.
+LEAST_FROM_CUT, LEAST_OF_PEAK = 1.9, 10
+# Of what a cut across the longest axis lowers the squared error by: the share that one between peaks does at least.
+LEAST_SHARE = 0.3
+# Without such evidence: the best cut of a density with a single peak leaves a quarter of its variance, or a little
+# less by chance. And what is added to the share that a cut leaves, so that no column outweighs all others.
+MOST_OF_A_PEAK, LEAST_LEFT = 0.78, 0.1
 # Rows of a large group from which the axis of its cut is found.
 ROWS_FOR_AXIS = 10_000
-# Rows from which on counts in bins cost less than sorting all columns; how many bins; what rounding may add.
-ROWS_FOR_BINS, N_BINS, ROUNDING = 256, 64, 1e-9
+# Rows from which on counts in bins cost less than sorting all columns; how many bins; what rounding may add to a share.
+ROWS_FOR_BINS, N_BINS, ROUNDING = 256, 256, 1e-9
 # Places of rows along cuts that are held at a time.
 PROJECTED_FLOATS = 1 << 20
 Safe = Callable[[IntArray, IntArray], BoolArray]
@@ -127,9 +135,8 @@ def cut_apart(
 
 
 def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None = None) -> Cut | None:
-    """The cut of a group that lowers its squared error most, with enough rows on either side.
+    """The best cut of a group with enough rows on either side: between two peaks, or where it lowers the error most.
 
-    It goes across the longest axis of the rows, or across a column that it splits better than it could a single peak.
     None where there are too few rows, or where all of them are equal, or where no cut is safe.
     """
     n = len(group)
@@ -137,17 +144,19 @@ def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None
         return None
     own = X[group]
     mean = own.mean(axis=0)
-    axis = cutting_axis(own[:: max(n // ROWS_FOR_AXIS, 1)], min_rows)
+    axis, has_peaks = cutting_axis(own[:: max(n // ROWS_FOR_AXIS, 1)], min_rows)
     own -= mean
     along = own @ axis
     order = stable_order(along)
-    sizes, gains = gains_of(along[order], min_rows)
+    sizes = np.arange(min_rows, n - min_rows + 1)
+    gains = gains_of(along[order], sizes)
     ordered = group[order]
-    best = int(gains.argmax())
-    if is_safe is not None and not is_safe(ordered, sizes[[best]])[0]:
-        gains = np.where(is_safe(ordered, sizes), gains, 0.0)
-        best = int(gains.argmax())
-    if not gains[best] > 0:
+    best = None
+    if has_peaks:
+        best = best_place(evidence_of_peaks(along[order], sizes), ordered, sizes, is_safe)
+    if best is None:
+        best = best_place(gains, ordered, sizes, is_safe)
+    if best is None:
         return None
     at = int(sizes[best])
     between = float(along[order[at - 1]] + along[order[at]]) / 2
@@ -164,53 +173,56 @@ def stable_order(values: FloatArray) -> IntArray:
     return np.argsort(values, kind="stable")
 
 
-def cutting_axis(X: FloatArray, min_rows: int) -> FloatArray:
-    """The direction to cut rows (n, d) across: their longest axis, or a column of which the cut explains more.
+def best_place(scores: FloatArray, ordered: IntArray, sizes: IntArray, is_safe: Safe | None) -> int | None:
+    """Which of the cuts after each of `sizes` rows has the largest score of those that are safe; None if it is 0."""
+    best = int(scores.argmax())
+    if is_safe is not None and not is_safe(ordered, sizes[[best]])[0]:
+        scores = np.where(is_safe(ordered, sizes), scores, 0.0)
+        best = int(scores.argmax())
+    return best if scores[best] > 0 else None
 
-    A column that tells nothing is as long as one that tells clusters apart, where columns are standardized. So a
-    column is cut where that lowers its own variance by more than it could that of a single peak; and the more, the
-    more of it is explained.
+
+def cutting_axis(X: FloatArray, min_rows: int) -> tuple[FloatArray, bool]:
+    """The direction to cut rows (n, d) across, and whether they have two peaks there.
+
+    It is the column with the clearest two peaks. A column that tells nothing is as long as one that tells clusters
+    apart, where columns are standardized; and a rare cluster hardly makes a column longer. But of very many columns one
+    with two peaks may tell little. So where none lowers the squared error by a fair share of what the longest axis
+    would, it is that axis, or a column whose own variance a cut lowers by more than it could that of a single peak; and
+    the more, the more of it is explained.
     """
     centered = X - X.mean(axis=0)
     longest = np.linalg.eigh(centered.T @ centered)[1][:, -1]
     axes = np.column_stack([longest * np.sign(longest[np.abs(longest).argmax()]), np.eye(len(longest))])
     least = min(min_rows, len(centered) // 2)
-    if len(centered) >= ROWS_FOR_BINS and (most_explained(centered, least) <= MOST_OF_A_PEAK - ROUNDING).all():
-        return axes[:, 0]
-    along = np.sort(centered @ axes, axis=0)
-    gains = gains_of(along, least)[1].max(axis=0)
-    total = (along**2).sum(axis=0)
-    explained = np.divide(gains, total, out=np.zeros(len(gains)), where=total > 0)
-    is_peak = explained <= MOST_OF_A_PEAK
-    is_peak[0] = False  # the longest axis is always a candidate
-    best = int(np.where(is_peak, -1.0, gains / (1 - explained + LEAST_LEFT)).argmax())
-    axis: FloatArray = axes[:, best]
-    return axis
+    looked_at = np.ones(axes.shape[1], dtype=np.bool_)
+    if len(centered) >= ROWS_FOR_BINS:
+        looked_at[1:] = may_be_cut(centered, least)
+    axes, along = axes[:, looked_at], np.sort((centered @ axes)[:, looked_at], axis=0)
+    sizes = np.arange(least, len(along) - least + 1)
+    gains = gains_of(along, sizes)
+    most, total = gains.max(axis=0), np.cumsum(along**2, axis=0)[-1]  # in the order of rows, for any number of axes
+    is_much = gains >= LEAST_SHARE * most[0]
+    due = share_due(len(along), sizes)
+    found = np.zeros(len(total))
+    for at in np.flatnonzero(((gains > due[:, None] * total) & is_much).any(axis=0)).tolist():
+        found[at] = np.where(is_much[:, at], evidence_of_peaks(along[:, at], sizes), 0.0).max()
+    has_peaks = bool(found.any())
+    if not has_peaks:
+        explained = np.divide(most, total, out=np.zeros(len(most)), where=total > 0)
+        is_peak = explained <= MOST_OF_A_PEAK
+        is_peak[0] = False  # the longest axis is always a candidate
+        found = np.where(is_peak, -1.0, most / (1 - explained + LEAST_LEFT))
+    axis: FloatArray = axes[:, int(found.argmax())]
+    return axis, has_peaks
 
 
-def gains_of(along: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
-    """By how much a cut of sorted, centered values (n, ...) lowers their squares, and the values before each cut.
-
-    At least so many are on either side.
-    """
-    n = len(along)
-    sizes = np.arange(least, n - least + 1)
-    below = np.cumsum(along, axis=0)[least - 1 : n - least]
-    gains: FloatArray = below**2 * weights_of(sizes, n).reshape(-1, *(1,) * (along.ndim - 1))
-    return sizes, gains
-
-
-def weights_of(sizes: IntArray, n: int) -> FloatArray:
-    """What the squared sum of so many of n centered values is multiplied by: both sides have the same, but its sign."""
-    weights: FloatArray = 1 / sizes + 1 / (n - sizes)
-    return weights
-
-
-def most_explained(centered: FloatArray, least: int) -> FloatArray:
-    """A share of the squares of each column (n_features,) that no cut lowers them by more than, found without sorting.
+def may_be_cut(centered: FloatArray, least: int) -> BoolArray:
+    """Columns (n_features,) that a cut may explain enough of, found without sorting: of the others none does.
 
     Values are counted and summed in bins. Below 0 the sum of all values up to a cut falls, beyond it rises; so in a bin
-    it lies between those at its edges, but where the bin holds 0. What it is weighed by is largest at an edge.
+    it lies between those at its edges, but where the bin holds 0. What it is weighed by is largest at an edge, and what
+    a cut must explain is least at one.
     """
     n, d = centered.shape
     low = centered.min(axis=0)
@@ -220,17 +232,64 @@ def most_explained(centered: FloatArray, least: int) -> FloatArray:
     places *= scale
     # 0 may lie beyond all values of a column that is constant but for rounding.
     bins = np.clip(places, 0, N_BINS - 1).astype(np.int64) + N_BINS * np.arange(d)
-    ends = np.zeros((2, d, N_BINS + 1))  # values before each edge, and their sum
-    for at, weights in enumerate((None, centered.ravel())):
-        ends[at, :, 1:] = np.bincount(bins[:n].ravel(), weights, minlength=d * N_BINS).reshape(d, N_BINS).cumsum(axis=1)
-    counts, sums = ends[0], np.abs(ends[1])
+    counts, sums = np.zeros((d, N_BINS + 1), dtype=np.int64), np.zeros((d, N_BINS + 1))  # up to each edge
+    counts[:, 1:] = np.bincount(bins[:n].ravel(), minlength=d * N_BINS).reshape(d, N_BINS).cumsum(axis=1)
+    sums[:, 1:] = np.bincount(bins[:n].ravel(), centered.ravel(), d * N_BINS).reshape(d, N_BINS).cumsum(axis=1)
+    sums = np.abs(sums)
     farthest = np.maximum(sums[:, :-1], sums[:, 1:]).ravel()
     farthest[bins[n]] += np.diff(counts).ravel()[bins[n]] * width / N_BINS
-    weights = weights_of(np.clip(counts, least, n - least), n)
+    sizes = np.clip(counts, least, n - least)
+    weights, due = 1 / sizes + 1 / (n - sizes), np.minimum(share_due(n, sizes), MOST_OF_A_PEAK)
     gains = farthest.reshape(d, N_BINS) ** 2 * np.maximum(weights[:, :-1], weights[:, 1:])
-    total = (centered**2).sum(axis=0)
-    most: FloatArray = np.divide(gains.max(axis=1), total, out=np.zeros(d), where=total > 0)
-    return most
+    total = (centered**2).sum(axis=0)[:, None]
+    is_enough = gains > (np.minimum(due[:, :-1], due[:, 1:]) - ROUNDING) * total
+    may: BoolArray = (is_enough & (counts[:, 1:] >= least) & (counts[:, :-1] <= n - least)).any(axis=1)
+    return may
+
+
+def share_due(n: int, sizes: IntArray) -> FloatArray:
+    """Share of the squares of n values that a cut after each of `sizes` must explain to be one between two peaks."""
+    due: FloatArray = -np.expm1(-2 * (TIMES_LIKELIER * entropy_of(n, sizes) + LEAST_EVIDENCE) / n)
+    return due
+
+
+def entropy_of(n: int, sizes: IntArray) -> FloatArray:
+    """Of the sides of n values that are cut after each of `sizes`, for all values together."""
+    share: FloatArray = sizes / n
+    entropy: FloatArray = -n * (share * np.log(share) + (1 - share) * np.log1p(-share))
+    return entropy
+
+
+def evidence_of_peaks(along: FloatArray, sizes: IntArray) -> FloatArray:
+    """How much likelier two peaks are than one, of cuts after each of `sizes` sorted, centered values (n,).
+
+    Two peaks are normal densities of one width; the likelihood is that of rows with their side known, in logarithms. It
+    is 0 where a cut is not between two peaks.
+    """
+    n = len(along)
+    first, second = sizes, n - sizes
+    sums, squares = np.cumsum(along)[sizes - 1], np.cumsum(along**2)
+    total = squares[-1]
+    if not total > 0:
+        return np.zeros(len(sizes))
+    least = np.finfo(float).eps * total / n  # of a variance: a peak may have no width
+    below, above = sums / first, -sums / second
+    of_first = np.maximum(squares[sizes - 1] / first - below**2, least)
+    of_second = np.maximum((total - squares[sizes - 1]) / second - above**2, least)
+    at = (along[sizes - 1] + along[sizes]) / 2
+    from_cut = np.minimum((at - below) / np.sqrt(of_first), (above - at) / np.sqrt(of_second))
+    likelier = n / 2 * np.log(total / (first * of_first + second * of_second)) - TIMES_LIKELIER * entropy_of(n, sizes)
+    is_between = (from_cut > LEAST_FROM_CUT) & (np.minimum(first, second) >= LEAST_OF_PEAK)
+    evidence: FloatArray = np.where(is_between & (likelier > LEAST_EVIDENCE), likelier, 0.0)
+    return evidence
+
+
+def gains_of(along: FloatArray, sizes: IntArray) -> FloatArray:
+    """By how much a cut after each of `sizes` sorted, centered values (n, ...) lowers their squares."""
+    below = np.cumsum(along, axis=0)[sizes - 1]
+    weights = (1 / sizes + 1 / (len(along) - sizes)).reshape(-1, *(1,) * (along.ndim - 1))
+    gains: FloatArray = below**2 * weights  # the sums of both sides are equal and opposite
+    return gains
 
 
 def group_labels(groups: Sequence[IntArray], n_rows: int) -> IntArray:
