@@ -120,13 +120,20 @@ def plan(
     datasets: Collection[str] = DATASETS,
     methods: Collection[str] = METHODS,
     seeds: Sequence[int] = EVALUATION_SEEDS,
+    experiments: Collection[str] = tuple(EXPERIMENTS),
 ) -> list[Run]:
     """All runs that `names` are made from and those they need, each after what it needs, the quick ones first.
 
-    `methods` and `seeds` choose among what has several: an experiment that compares no methods is made whole.
+    `methods` and `seeds` choose among what has several: an experiment that compares no methods is made whole. Of
+    `experiments` that are chosen the tuning runs they need come along; a tuning experiment can be chosen alone.
     """
-    wanted = {run for name in names for each in OUTPUTS[name] for run in runs_of(each, datasets, methods, seeds)}
-    return in_order(wanted | {need for run in wanted for need in needs(run)})
+    served = {run for name in names for each in OUTPUTS[name] for run in runs_of(each, datasets, methods, seeds)}
+    wanted = {run for run in with_needs(served) if run.experiment in experiments}
+    return in_order(with_needs(wanted))
+
+
+def with_needs(runs: Collection[Run]) -> set[Run]:
+    return {*runs, *(need for run in runs for need in needs(run))}
 
 
 def runs_of(each: Part, datasets: Collection[str], methods: Collection[str], seeds: Sequence[int]) -> list[Run]:
