@@ -89,10 +89,10 @@ The paper gives seeds, not what is drawn from them. Two of its draws could be fo
   certain, as other configurations and seeds have other digits; the hold-out is likely: of 32 ways it alone picks these.
 
 Not everything was made again since: the notes below the federated tables name the runs that had other clients, those of
-`koncord.data.partition`; so had those of EMNIST and CIFAR-10, which have fewer rows than the paper's, the released
-program on FMNIST, and the other aggregators. Pooled MNIST with scikit-learn's EM and the seed of the run, with the
-closest pair, by `predict` and with a drawn hold-out, and pooled ASM-S on the other image sets had other hold-outs, and
-pooled DP-GMM of MNIST other starts.
+`koncord.data.partition`; so had those of EMNIST and CIFAR-10, which have fewer rows than the paper's, and the released
+program on FMNIST. Pooled MNIST with scikit-learn's EM and the seed of the run, with the closest pair, by `predict` and
+with a drawn hold-out, and pooled ASM-S on the other image sets had other hold-outs, and pooled DP-GMM of MNIST other
+starts.
 
 What FedGEM draws at a client, and the seeds and hold-outs of phase 1 there, are not known, so federated figures are the
 paper's in distribution only. On Waveform with X-means the figures of the paper (K 5.4, ARI 0.249 ± 0.027) are those of
@@ -105,7 +105,7 @@ seed of the run, which starts its generator anew for every cluster, stops k-mean
 X-means, measures the second center's distance from a wrong row. Labels were equal to pyclustering's own in 36 of 36
 runs. Pooled, on the four tabular sets, all 16 numbers of the paper come back to the last printed digit; without a seed
 they do not (Abalone, X-means: 32.1 clusters against 28.3). Which seed the paper gave its clients is not stated; here
-each has that of the run. Federated rows of FMNIST, EMNIST and CIFAR-10 and their pooled X-means are older: of
+each has that of the run. Federated rows of EMNIST and CIFAR-10 and pooled X-means of these and of FMNIST are older: of
 `koncord.XMeans` and `koncord.GMeans`.
 
 ### What ASM's text leaves open
