@@ -88,11 +88,8 @@ The paper gives seeds, not what is drawn from them. Two of its draws could be fo
   on Abalone and of 0.001 on the Frogs, and all eight numbers of the tabular sets have every printed digit. The fits are
   certain, as other configurations and seeds have other digits; the hold-out is likely: of 32 ways it alone picks these.
 
-Not everything was made again since: the notes below the federated tables name the runs that had other clients, those of
-`koncord.data.partition`; so had those of EMNIST and CIFAR-10, which have fewer rows than the paper's, and the released
-program on FMNIST. Pooled MNIST with scikit-learn's EM and the seed of the run, with the closest pair, by `predict` and
-with a drawn hold-out, and pooled ASM-S on the other image sets had other hold-outs, and pooled DP-GMM of MNIST other
-starts.
+Not everything was made again since: federated runs of EMNIST and CIFAR-10, which have fewer rows than the paper's, and
+the released program on FMNIST had other clients, those of `koncord.data.partition`.
 
 What FedGEM draws at a client, and the seeds and hold-outs of phase 1 there, are not known, so federated figures are the
 paper's in distribution only. On Waveform with X-means the figures of the paper (K 5.4, ARI 0.249 ± 0.027) are those of
