@@ -88,9 +88,9 @@ The paper gives seeds, not what is drawn from them. Two of its draws could be fo
   on Abalone and of 0.001 on the Frogs, and all eight numbers of the tabular sets have every printed digit. The fits are
   certain, as other configurations and seeds have other digits; the hold-out is likely: of 32 ways it alone picks these.
 
-Not everything was made again since: federated DP-GMM of CIFAR-10 and the released program on FMNIST, EMNIST and CIFAR-10
-had other clients, those of `koncord.data.partition`. EMNIST and CIFAR-10 are dealt out by the same rule; with fewer rows
-than the paper's their clients cannot be the paper's.
+All runs were made with these clients and hold-outs but federated DP-GMM of CIFAR-10, whose clients are those of
+`koncord.data.partition`. EMNIST and CIFAR-10 are dealt out by the same rule; with fewer rows than the paper's, their
+clients cannot be the paper's.
 
 What FedGEM draws at a client, and the seeds and hold-outs of phase 1 there, are not known, so federated figures are the
 paper's in distribution only. On Waveform with X-means the figures of the paper (K 5.4, ARI 0.249 ± 0.027) are those of
