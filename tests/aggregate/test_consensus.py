@@ -29,10 +29,14 @@ from koncord.aggregate.consensus.choosing import (
     Choice,
     as_compact,
     choose,
+    left_over,
+    look_at,
     most_apart,
     ranking,
     times_chance,
     with_apart,
+    with_nested,
+    without,
 )
 from koncord.aggregate.consensus.confidence import STABILITY_DRAWS, best_overlaps, stabilities
 from koncord.aggregate.consensus.hierarchies import (
@@ -64,7 +68,14 @@ from koncord.aggregate.consensus.mixture import (
     rows_in,
     told_by_clients,
 )
-from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate, Null, by_chance, root_of_covariance
+from koncord.aggregate.consensus.nullmodel import (
+    ONE_CLUSTER,
+    Candidate,
+    Null,
+    by_chance,
+    root_of_covariance,
+    split_into_micro_clusters,
+)
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.assign import nearest
@@ -990,6 +1001,36 @@ def test_a_cluster_between_two_others_is_mixed_where_its_rows_scatter_as_far_as_
     assert are_mixed(left, right, third, between) == [False] * 4  # rows of its own
     assert are_mixed(left, right, third, wide) == [False] * 4  # wide, but not between two others
     assert are_mixed(left, shuffled) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("width", "place", "n_odd", "is_left"),
+    [
+        (4.0, (3, 0), 40, True),
+        (0.1, (3, 0), 40, False),  # as wide as others: a rare cluster
+        (4.0, (60, 0), 40, False),  # far from all others, with a valley around it
+        (4.0, (3, 0), 400, False),  # too many to be odd
+    ],
+)
+def test_a_few_odd_rows_in_wide_micro_clusters_are_no_cluster(width, place, n_odd, is_left):
+    rng = np.random.default_rng(0)
+    rows = [rng.normal([0, 0], 1, (4000, 2)), rng.normal([0, 12], 1, (1000, 2))]
+    odd = rng.normal(place, width, (n_odd, 2))
+    parts = [micro_clusters_of(X, 20) for X in rows]
+    # Rows that are left over are in no order.
+    parts.append(micro_clusters_by(odd, np.array_split(np.arange(n_odd), n_odd // 20)))
+    labels = np.repeat([0, 1, 2], [len(part) for part in parts])
+    micro = stacked(parts, 2)
+    look = look_at(micro, np.array([6000]), rng, np.ones(2), split_into_micro_clusters, max_clusters=5)
+    look = with_nested(look, labels)
+    chosen = look.candidates[-1]
+    found = left_over(look, chosen)
+    assert found.tolist() == [False, False, is_left]
+    if is_left:
+        rest = without(look, chosen, found)
+        assert np.array_equal(rest[labels < 2], labels[labels < 2])
+        near = np.linalg.norm(micro.means[labels == 2, None] - [[0, 0], [0, 12]], axis=2).argmin(axis=1)
+        assert np.array_equal(rest[labels == 2], near)
 
 
 @pytest.mark.parametrize("seed", range(3))

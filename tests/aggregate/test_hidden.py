@@ -122,3 +122,11 @@ def test_a_rare_cluster_does_not_grow_into_a_frequent_one_that_is_no_gaussian(mo
     tables, states = made_tables(monkeypatch, "other_plant")(1, 3, 2000, irrelevant=("exponential", 3))
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.9
+
+
+def test_odd_rows_that_sites_had_left_over_are_no_seventh_state(monkeypatch):
+    tables, states = made_tables(monkeypatch, "plant")(427, 3, 2000, 0)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 6  # it was 7
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.95
+    assert any("odd rows" in note for note in found.model_.diagnostics.notes)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koncord.kernels.cutting import cut_tree, group_labels, groups_of
+from koncord.kernels.cutting import cut_tree, cutting_axis, evidence_of_peaks, group_labels, groups_of
 
 
 @given(n=st.integers(1, 250), d=st.integers(1, 5), least=st.integers(1, 30), seed=st.integers(0, 10_000))
@@ -33,3 +33,67 @@ def test_one_group_has_no_cut(n: int) -> None:
     tree = cut_tree(np.ones((5, 3)), 2)
     assert tree.n_groups == 1
     assert tree.assign(np.zeros((n, 3))).tolist() == [0] * n
+
+
+def plain_evidence(values: np.ndarray, size: int) -> float:
+    """The logarithm by which two normal densities of one width are likelier than one, sides known, less the penalty."""
+    sides = values[:size], values[size:]
+    at = (values[size - 1] + values[size]) / 2
+    if min(map(len, sides)) < 10 or min(abs(side.mean() - at) / side.std() for side in sides) <= 1.9:
+        return 0.0
+    within = sum(((side - side.mean()) ** 2).sum() for side in sides)
+    entropy = -sum(len(side) * np.log(len(side) / len(values)) for side in sides)
+    found = len(values) / 2 * np.log(((values - values.mean()) ** 2).sum() / within) - 1.1 * entropy
+    return float(found) if found > 12 else 0.0
+
+
+@given(n=st.integers(40, 120), share=st.floats(0.1, 0.5), gap=st.floats(0, 8), seed=st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_evidence_of_peaks_is_that_of_its_plain_twin(n: int, share: float, gap: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.normal(size=n) + gap * (rng.random(n) < share))
+    x -= x.mean()
+    sizes = np.arange(5, n - 4)
+    found = evidence_of_peaks(x, sizes)
+    assert np.allclose(found, [plain_evidence(x, size) for size in sizes], atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.03])
+def test_a_cluster_is_cut_off_in_the_one_column_that_shows_it(share: float) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 8)) * ([1.4] + [1.0] * 7)
+    is_rare = rng.random(len(X)) < share
+    X[is_rare, 5] += 6.0
+    axis, has_peaks = cutting_axis(X, 20)
+    assert has_peaks
+    assert np.array_equal(axis, np.eye(8)[5])
+    mixed = [min(is_rare[group].sum(), (~is_rare[group]).sum()) for group in groups_of(X, 20, 1000)]
+    assert np.sum(mixed) <= 0.005 * len(X)
+
+
+@pytest.mark.parametrize("shape", ["normal", "uniform", "exponential", "t3", "lognormal"])
+@pytest.mark.parametrize("n", [200, 600, 6000])
+def test_one_peak_is_none_of_two(shape: str, n: int) -> None:
+    rng = np.random.default_rng(2)
+    draw = {
+        "normal": lambda: rng.normal(size=(n, 4)),
+        "uniform": lambda: rng.random((n, 4)),
+        "exponential": lambda: rng.exponential(size=(n, 4)),
+        "t3": lambda: rng.standard_t(3, (n, 4)),
+        "lognormal": lambda: rng.lognormal(sigma=0.8, size=(n, 4)),
+    }[shape]
+    assert sum(cutting_axis(draw(), 20)[1] for _ in range(20)) <= 2
+
+
+def test_columns_that_are_constant_have_no_peaks() -> None:
+    X = np.column_stack([np.random.default_rng(3).normal(size=100), np.ones(100)])
+    with np.errstate(all="raise"):
+        assert not cutting_axis(X, 20)[1]
+        assert not cutting_axis(np.ones((60, 2)), 20)[1]
+
+
+def test_a_cut_between_peaks_that_is_not_safe_gives_way_to_one_that_is() -> None:
+    rng = np.random.default_rng(4)
+    X = np.concatenate([rng.normal(0, 1, (100, 2)), rng.normal(9, 1, (100, 2))])
+    groups = groups_of(X, 20, is_safe=lambda rows, sizes: np.abs(sizes - 100) > 15)
+    assert len(groups) > 2

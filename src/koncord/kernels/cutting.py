@@ -1,7 +1,8 @@
-"""Rows cut into small groups: in two, where the cut lowers the squared error most.
+"""Rows cut into small groups: in two, across a column with two peaks or the longest axis of the rows.
 
-A cut goes across the longest axis of the rows, or across a column with more than one peak. The group whose cut lowers
-it most is next. Every group has at least a given number of rows.
+Along a column the cut is between the peaks, so that a rare cluster is cut off from a frequent one and not divided with
+it; along the longest axis it is where it lowers the squared error most. The group whose cut lowers it most is next.
+Every group has at least a given number of rows.
 """
 
 import heapq
@@ -16,10 +17,17 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 _labeling = compiled_module("_labeling")
 MOST_GROUPS = 200
-# The best cut of a density with a single peak leaves at least a quarter of its variance; a little less by chance.
-MOST_OF_A_PEAK = 0.78
-# Added to the share of a column's variance that a cut leaves, so that no column outweighs all others.
-LEAST_LEFT = 0.1
+# By how many times the entropy of the sides two peaks must make rows likelier, in logarithms: the halves of a uniform
+# density do by 1, those of other single peaks by less. And by how much more, for all rows together.
+TIMES_LIKELIER, LEAST_EVIDENCE = 1.1, 12.0
+# Distance of the mean of a peak from the cut, in its standard deviations: of a density that falls from there on, as a
+# tail does, it is at most the square root of 3. And the rows of a peak at least.
+LEAST_FROM_CUT, LEAST_OF_PEAK = 1.9, 10
+# Of what a cut across the longest axis lowers the squared error by: the share that one between peaks does at least.
+LEAST_SHARE = 0.3
+# Without such evidence: the best cut of a density with a single peak leaves a quarter of its variance, or a little
+# less by chance. And what is added to the share that a cut leaves, so that no column outweighs all others.
+MOST_OF_A_PEAK, LEAST_LEFT = 0.78, 0.1
 # Rows of a large group from which the axis of its cut is found.
 ROWS_FOR_AXIS = 10_000
 # Places of rows along cuts that are held at a time.
@@ -125,52 +133,108 @@ def cut_apart(
 
 
 def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None = None) -> Cut | None:
-    """The cut of a group that lowers its squared error most, with enough rows on either side.
+    """The best cut of a group with enough rows on either side: between two peaks, or where it lowers the error most.
 
-    It goes across the longest axis of the rows, or across a column that it splits better than it could a single peak.
     None where there are too few rows, or where all of them are equal, or where no cut is safe.
     """
     n = len(group)
     if n < 2 * min_rows:
         return None
     mean = X[group].mean(axis=0)
-    axis = cutting_axis(X[group[:: max(n // ROWS_FOR_AXIS, 1)]], min_rows)
+    axis, has_peaks = cutting_axis(X[group[:: max(n // ROWS_FOR_AXIS, 1)]], min_rows)
     along = (X[group] - mean) @ axis
     order = np.argsort(along, kind="stable")
     sizes = np.arange(min_rows, n - min_rows + 1)
     gains = gains_of(along[order], sizes)
     ordered = group[order]
-    best = int(gains.argmax())
-    if is_safe is not None and not is_safe(ordered, sizes[[best]])[0]:
-        gains = np.where(is_safe(ordered, sizes), gains, 0.0)
-        best = int(gains.argmax())
-    if not gains[best] > 0:
+    best = None
+    if has_peaks:
+        best = best_place(evidence_of_peaks(along[order], sizes), ordered, sizes, is_safe)
+    if best is None:
+        best = best_place(gains, ordered, sizes, is_safe)
+    if best is None:
         return None
     at = int(sizes[best])
     between = float(along[order[at - 1]] + along[order[at]]) / 2
     return Cut(float(gains[best]), ordered, at, axis, between + float(mean @ axis))
 
 
-def cutting_axis(X: FloatArray, min_rows: int) -> FloatArray:
-    """The direction to cut rows (n, d) across: their longest axis, or a column of which the cut explains more.
+def best_place(scores: FloatArray, ordered: IntArray, sizes: IntArray, is_safe: Safe | None) -> int | None:
+    """Which of the cuts after each of `sizes` rows has the largest score of those that are safe; None if it is 0."""
+    best = int(scores.argmax())
+    if is_safe is not None and not is_safe(ordered, sizes[[best]])[0]:
+        scores = np.where(is_safe(ordered, sizes), scores, 0.0)
+        best = int(scores.argmax())
+    return best if scores[best] > 0 else None
 
-    A column that tells nothing is as long as one that tells clusters apart, where columns are standardized. So a
-    column is cut where that lowers its own variance by more than it could that of a single peak; and the more, the
-    more of it is explained.
+
+def cutting_axis(X: FloatArray, min_rows: int) -> tuple[FloatArray, bool]:
+    """The direction to cut rows (n, d) across, and whether they have two peaks there.
+
+    It is the column with the clearest two peaks. A column that tells nothing is as long as one that tells clusters
+    apart, where columns are standardized; and a rare cluster hardly makes a column longer. But of very many columns one
+    with two peaks may tell little. So where none lowers the squared error by a fair share of what the longest axis
+    would, it is that axis, or a column whose own variance a cut lowers by more than it could that of a single peak; and
+    the more, the more of it is explained.
     """
     centered = X - X.mean(axis=0)
     longest = np.linalg.eigh(centered.T @ centered)[1][:, -1]
     axes = np.column_stack([longest * np.sign(longest[np.abs(longest).argmax()]), np.eye(len(longest))])
     along = np.sort(centered @ axes, axis=0)
     least = min(min_rows, len(along) // 2)
-    gains = gains_of(along, np.arange(least, len(along) - least + 1)).max(axis=0)
-    total = (along**2).sum(axis=0)
-    explained = np.divide(gains, total, out=np.zeros(len(gains)), where=total > 0)
-    is_peak = explained <= MOST_OF_A_PEAK
-    is_peak[0] = False  # the longest axis is always a candidate
-    best = int(np.where(is_peak, -1.0, gains / (1 - explained + LEAST_LEFT)).argmax())
-    axis: FloatArray = axes[:, best]
-    return axis
+    sizes = np.arange(least, len(along) - least + 1)
+    gains = gains_of(along, sizes)
+    most, total = gains.max(axis=0), (along**2).sum(axis=0)
+    is_much = gains >= LEAST_SHARE * most[0]
+    due = share_due(len(along), sizes)
+    found = np.zeros(len(total))
+    for at in np.flatnonzero(((gains > due[:, None] * total) & is_much).any(axis=0)).tolist():
+        found[at] = np.where(is_much[:, at], evidence_of_peaks(along[:, at], sizes), 0.0).max()
+    has_peaks = bool(found.any())
+    if not has_peaks:
+        explained = np.divide(most, total, out=np.zeros(len(most)), where=total > 0)
+        is_peak = explained <= MOST_OF_A_PEAK
+        is_peak[0] = False  # the longest axis is always a candidate
+        found = np.where(is_peak, -1.0, most / (1 - explained + LEAST_LEFT))
+    axis: FloatArray = axes[:, int(found.argmax())]
+    return axis, has_peaks
+
+
+def share_due(n: int, sizes: IntArray) -> FloatArray:
+    """Share of the squares of n values that a cut after each of `sizes` must explain to be one between two peaks."""
+    due: FloatArray = -np.expm1(-2 * (TIMES_LIKELIER * entropy_of(n, sizes) + LEAST_EVIDENCE) / n)
+    return due
+
+
+def entropy_of(n: int, sizes: IntArray) -> FloatArray:
+    """Of the sides of n values that are cut after each of `sizes`, for all values together."""
+    share: FloatArray = sizes / n
+    entropy: FloatArray = -n * (share * np.log(share) + (1 - share) * np.log1p(-share))
+    return entropy
+
+
+def evidence_of_peaks(along: FloatArray, sizes: IntArray) -> FloatArray:
+    """How much likelier two peaks are than one, of cuts after each of `sizes` sorted, centered values (n,).
+
+    Two peaks are normal densities of one width; the likelihood is that of rows with their side known, in logarithms. It
+    is 0 where a cut is not between two peaks.
+    """
+    n = len(along)
+    first, second = sizes, n - sizes
+    sums, squares = np.cumsum(along)[sizes - 1], np.cumsum(along**2)
+    total = squares[-1]
+    if not total > 0:
+        return np.zeros(len(sizes))
+    least = np.finfo(float).eps * total / n  # of a variance: a peak may have no width
+    below, above = sums / first, -sums / second
+    of_first = np.maximum(squares[sizes - 1] / first - below**2, least)
+    of_second = np.maximum((total - squares[sizes - 1]) / second - above**2, least)
+    at = (along[sizes - 1] + along[sizes]) / 2
+    from_cut = np.minimum((at - below) / np.sqrt(of_first), (above - at) / np.sqrt(of_second))
+    likelier = n / 2 * np.log(total / (first * of_first + second * of_second)) - TIMES_LIKELIER * entropy_of(n, sizes)
+    is_between = (from_cut > LEAST_FROM_CUT) & (np.minimum(first, second) >= LEAST_OF_PEAK)
+    evidence: FloatArray = np.where(is_between & (likelier > LEAST_EVIDENCE), likelier, 0.0)
+    return evidence
 
 
 def gains_of(along: FloatArray, sizes: IntArray) -> FloatArray:

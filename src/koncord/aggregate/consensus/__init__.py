@@ -31,7 +31,7 @@ from koncord.aggregate.base import (
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import cellcounts, commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
-from koncord.aggregate.consensus.choosing import CLEAR, Choice, choose
+from koncord.aggregate.consensus.choosing import CLEAR, SINGLE_PEAK, Choice, choose
 from koncord.aggregate.consensus.commoncells import (
     CellCounts,
     CommonCells,
@@ -73,8 +73,6 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer micro-clusters a site, on average, the floor hides clusters.
 FEW_MICRO_CLUSTERS = 3
-# d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
-SINGLE_PEAK = 1.75
 # Seed of what is drawn on the way to an answer, rows of the null model first of all: the same in every run, so that the
 # answer is what the reports say. The seed of a run is for what is asked besides, as stabilities.
 ANSWERING = 0
@@ -758,6 +756,11 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         said.append(
             "Some of these clusters were found inside a larger one that was looked at on its own: there they have a "
             "valley of the density around them, or two Gaussians fitted to it are clearly apart."
+        )
+    if agreed.choice.n_left_over:
+        said.append(
+            "A few odd rows, in micro-clusters far wider than others, were counted with the nearest cluster: they are "
+            "not alike enough to be one of their own."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

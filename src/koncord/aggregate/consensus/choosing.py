@@ -23,8 +23,9 @@ With neither answer there is one cluster.
 
 A cluster that holds most of the rows is then looked at on its own in the same way, for one far cluster can outweigh all
 that is inside the others. Pieces with a valley of the density around them become clusters of their own: those of a
-skewed or heavy-tailed cloud have none. Last, a mixture of two Gaussians looks for a cluster that is hidden in another
-one (`koncord.aggregate.consensus.hidden`).
+skewed or heavy-tailed cloud have none. Then a mixture of two Gaussians looks for a cluster that is hidden in another
+one (`koncord.aggregate.consensus.hidden`). Last, odd rows that clients had left over, very few and in micro-clusters
+far wider than others, are no cluster.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,7 +61,7 @@ from koncord.aggregate.consensus.microclusters import (
 from koncord.aggregate.consensus.mixture import MOST_ROWS, information
 from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate, Null, NullOf, split_into_micro_clusters
 from koncord.aggregate.consensus.separation import Shapes
-from koncord.kernels.assign import means_by_label
+from koncord.kernels.assign import means_by_label, nearest
 from koncord.types import BoolArray, FloatArray, IntArray
 
 T = TypeVar("T")
@@ -100,6 +101,8 @@ MUCH_FINER = 1.6
 # So many times as far apart, certain clusters are taken before more of them that are neither as separated nor as
 # compact: the others are micro-clusters between two clusters, of rows of both.
 MUCH_FARTHER = 1.8
+# d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
+SINGLE_PEAK = 1.75
 # d' from which on clusters do not overlap: about that of two Gaussians four standard deviations apart.
 CLEAR = 2.0
 # Of a column that weighs by clear clusters of its own: the share of its variance that is left inside them, and the most
@@ -114,6 +117,9 @@ AS_SEPARATED = 0.05
 MOST_PIECES = 2.5
 # Depth of a valley in the density that is more than the unevenness of a density of micro-clusters.
 LEAST_VALLEY = 0.3
+# Of odd rows that clients had left over: their share of all rows at most, and how many times as wide as usual their
+# micro-clusters are.
+MOST_LEFT_OVER, TIMES_AS_WIDE = 0.01, 3.0
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
 
@@ -132,6 +138,7 @@ class Choice:
     times_chance: float = 0.0  # how many times what chance gives one Gaussian
     scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
     stands_apart: bool = False  # whether it was chosen because its clusters stand apart
+    n_left_over: int = 0  # clusters that were none, but odd rows
     look: "Look"  # all clusterings among which it was chosen
 
 
@@ -215,6 +222,7 @@ def choose(
         micro, rows, rng, max_clusters=max_clusters, slack=slack, null_of=null_of or split_into_micro_clusters
     )
     stands_apart = chosen is most_apart(look.candidates)
+    n_left_over = 0
     if null_of is None and chosen.n_clusters > 1 and len(micro.axes):
         inside = inside_largest(look, chosen, rows, rng, max_clusters=max_clusters, slack=slack)
         if inside is not None:
@@ -227,6 +235,11 @@ def choose(
         labels = with_hidden(look, chosen, max_clusters) if chosen.certainty >= CERTAIN else look.labels_of(chosen)
         if labels.max() + 1 > chosen.n_clusters:
             look = with_nested(look, labels)
+            chosen = look.candidates[-1]
+        is_left = left_over(look, chosen)
+        if is_left.any() and (~is_left).sum() > 1:
+            n_left_over = int(is_left.sum())
+            look = with_nested(look, without(look, chosen, is_left), chosen.hierarchy)
             chosen = look.candidates[-1]
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
     runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
@@ -243,6 +256,7 @@ def choose(
         times_chance=times,
         scales=look.scales,
         stands_apart=stands_apart,
+        n_left_over=n_left_over,
         look=look,
     )
 
@@ -319,12 +333,40 @@ def with_hidden(look: Look, chosen: Candidate, max_clusters: int) -> IntArray:
     return labels
 
 
-def with_nested(look: Look, labels: IntArray) -> Look:
-    """The look with one more candidate, the last: clusters inside those of another one."""
-    key: Key = (NESTED, int(labels.max()) + 1)
+def left_over(look: Look, chosen: Candidate) -> BoolArray:
+    """Which clusters (k,) are odd rows that clients had left over, and not alike.
+
+    They are few, in micro-clusters far wider than those of most rows, no valley is around them, and they are no farther
+    from others than halves of one peak may be.
+    """
+    labels, counts = look.labels_of(chosen), look.micro.counts
+    rows = np.bincount(labels, counts)
+    order = np.argsort(look.micro.variances, kind="stable")
+    usual = look.micro.variances[order[np.searchsorted(counts[order].cumsum(), counts.sum() / 2)]]
+    is_wide = np.bincount(labels, look.micro.scatters) >= TIMES_AS_WIDE * usual * rows
+    is_near = (look.shapes.apart(labels) < SINGLE_PEAK) & ~look.standing_alone(chosen)
+    found: BoolArray = is_wide & is_near & (rows <= MOST_LEFT_OVER * counts.sum())
+    return found
+
+
+def without(look: Look, chosen: Candidate, is_left: BoolArray) -> IntArray:
+    """The clusters of the chosen clustering but some: the micro-clusters of these are in the nearest other one."""
+    labels, micro = look.labels_of(chosen), look.micro
+    otherwise = np.zeros((len(is_left), micro.means.shape[1]))
+    means = means_by_label(micro.means, labels, micro.counts.astype(float), otherwise=otherwise)
+    kept = np.flatnonzero(~is_left)
+    near = kept[nearest(micro.means, means[kept])]
+    numbers: IntArray = np.unique(np.where(is_left[labels], near, labels), return_inverse=True)[1]
+    return numbers
+
+
+def with_nested(look: Look, labels: IntArray, hierarchy: Hierarchy = NESTED) -> Look:
+    """The look with one more candidate, the last: clusters made from those of another one."""
+    key: Key = (hierarchy, int(labels.max()) + 1)
     (candidate,) = look.null.compared(judged(look.micro, {key: labels}))
     candidate = with_apart(candidate, look.shapes, labels, look.belongs)
-    return replace(look, labels={**look.labels, key: labels}, candidates=(*look.candidates, candidate))
+    others = (each for each in look.candidates if (each.hierarchy, each.n_clusters) != key)
+    return replace(look, labels={**look.labels, key: labels}, candidates=(*others, candidate))
 
 
 def look_at(

@@ -1,9 +1,10 @@
 """Micro-clusters: how a client describes its rows to the server, as micro-clusters of at least a given number of rows.
 
 A micro-cluster is count, mean and scatter of some rows (the clustering feature of BIRCH; Zhang, Ramakrishnan and Livny,
-1996). The rows are cut in two, where the cut lowers the squared error most and leaves enough rows on either side; the
-group whose cut lowers it most is next (`koncord.kernels.cutting`). So micro-clusters hold between the floor and twice
-as many rows, unless a client has so many rows that `MOST_GROUPS` of them do not hold them.
+1996). The rows are cut in two, between two peaks of a column or where the cut lowers the squared error most, with
+enough rows on either side; the group whose cut lowers it most is next (`koncord.kernels.cutting`). So micro-clusters
+hold between the floor and twice as many rows, unless a client has so many rows that `MOST_GROUPS` of them do not hold
+them.
 
 Beside its micro-clusters a client sends one covariance, that of all its rows about the mean of their micro-cluster.
 """
