@@ -191,7 +191,7 @@ ROUGH_SECONDS: Mapping[tuple[str, str], tuple[float, ...]] = {
     ("aggregators-a", "ffcm-avg1"): (0.2, 0.4, 0.4, 0.4, 2, 6, 2, 2),
     ("aggregators-a", "ffcm-avg2"): (0.2, 0.4, 30, 30, 3, 18, 2, 2),
     ("aggregators-a", "spahm"): (0.2, 0.5, 0.3, 0.3, 14, 19, 7, 12),
-    ("aggregators-a", "afcl"): (1.5, 4, 2, 2, 12, 60, 60, 10),
+    ("aggregators-a", "afcl"): (1.5, 4, 2, 2, 12, 20, 18, 12),
     ("tune-pooled", "asm-s"): (0.5, 0.3, 1, 1, 3, 4, 3, 2),
     ("tune-pooled", "dpgmm"): (10, 10, 20, 20, 44, 136, 40, 68),
     ("pooled", "asm-s"): (0.1, 0.1, 0.2, 0.2, 0.4, 1, 0.4, 0.5),
