@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from koncord_reproduction.plan import OUTPUTS, plan
+from koncord_reproduction.plan import EXPERIMENTS, OUTPUTS, plan
 from koncord_reproduction.rows import HEADER, Row, Run, as_line, from_line, read_rows
 from koncord_reproduction.store import ROWS, Store
 
@@ -231,14 +231,31 @@ def test_two_at_once_do_not_collide(run, tmp_path):
 
 def test_the_list_names_everything_with_its_runs_and_its_time(run, result):
     _, out, _ = run("reproduce", "--list")
-    lines = out.splitlines()
-    assert [line.split()[0] for line in lines[:-2]] == list(OUTPUTS)
-    assert all(re.search(r" \d+ runs, about [\d.]+ (s|min|h) ", line) for line in lines[:-2])
+    outputs, experiments, together = (block.splitlines() for block in out.split("\n\n"))
+    assert [line.split()[0] for line in outputs] == list(OUTPUTS)
+    assert [line.split()[0] for line in experiments[1:]] == sorted(EXPERIMENTS)
+    assert all(re.search(r" \d+ runs, about [\d.]+ (s|min|h)( |$)", line) for line in (*outputs, *experiments[1:]))
+    assert re.fullmatch(rf"Together {len(plan())} runs, as tables share them, about [\d.]+ h with .*", *together)
     listed = result("reproduce", "--list", "--json")
     assert {item["name"]: item["runs"] for item in listed["outputs"]} == {name: len(plan([name])) for name in OUTPUTS}
+    assert {item["name"]: item["runs"] for item in listed["experiments"]} == Counter(run.experiment for run in plan())
     assert listed["runs"] == len(plan())
     halved = result("reproduce", "federated-a", *WAVEFORM, "--list", "--json", "--jobs", 2)
     assert halved["outputs"][0]["runs"] == 6 * 12
+
+
+def test_experiments_alone_are_made_with_the_tuning_they_need(run, result, tmp_path):
+    asked = ("--experiments", "merge-sweep", *WAVEFORM, "--methods", "asm-s", "--seeds", "42")
+    listed = result("reproduce", *asked, "--list", "--json")
+    assert {item["name"]: item["runs"] for item in listed["experiments"]} == {"merge-sweep": 1, "tune-pooled": 2}
+    assert {item["name"] for item in listed["outputs"]} == {"merge-sweep", "mechanisms"}
+    code, _, _ = run("reproduce", *asked, "--out", tmp_path)
+    assert code == 0
+    assert {run.key for run in read_rows(tmp_path / ROWS)} == {
+        "merge-sweep/waveform/asm-s/42",
+        "tune-pooled/waveform/asm-s/1000",
+        "tune-pooled/waveform/asm-s/1001",
+    }
 
 
 @pytest.mark.parametrize(
@@ -247,6 +264,7 @@ def test_the_list_names_everything_with_its_runs_and_its_time(run, result):
         (["nothing"], "NAME must be of pooled, .*; got 'nothing'"),
         (["--datasets", "digits"], "--datasets must be of waveform, .*; got 'digits'"),
         (["--methods", "asm"], "--methods must be of asm-s, .*; got 'asm'"),
+        (["--experiments", "federated"], "--experiments must be of classes, .*, federated-a, .*; got 'federated'"),
         (["--seeds", "51-42"], "--seeds: must be seeds as in 42-51"),
         (["--seeds", "a"], "--seeds: must be seeds as in 42-51"),
         (["--jobs", "0"], "--jobs: must be an integer of at least 1"),

@@ -76,6 +76,20 @@ def test_choosing_less_leaves_out_runs_and_changes_none(names, datasets, methods
     assert [run for run in whole if run in chosen] == plan(names, datasets=datasets, methods=methods, seeds=seeds)
 
 
+@settings(max_examples=20)
+@given(names=some(OUTPUTS), experiments=some(EXPERIMENTS))
+def test_chosen_experiments_are_planned_with_what_they_need_and_no_others(names, experiments):
+    whole = plan(names)
+    chosen = [run for run in whole if run.experiment in experiments]
+    needed = {need for run in chosen for need in needs(run)}
+    assert plan(names, experiments=experiments) == [run for run in whole if run in {*chosen, *needed}]
+
+
+def test_a_tuning_experiment_can_be_planned_alone():
+    runs = plan(["pooled"], experiments=["tune-pooled"], datasets=["fmnist"], methods=["dpgmm"])
+    assert [run.key for run in runs] == ["tune-pooled/fmnist/dpgmm/1000", "tune-pooled/fmnist/dpgmm/1001"]
+
+
 def test_a_new_method_adds_runs_and_changes_none():
     before = plan(["federated-a"], methods=["asm-s", "oracle"])
     after = plan(["federated-a"], methods=["asm-s", "oracle", "xmeans"])

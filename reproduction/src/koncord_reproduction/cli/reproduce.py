@@ -23,15 +23,17 @@ SUMMARY = "the tables and figures of the paper, with a verdict on every claim"
 DESCRIPTION = """\
 Make the tables and figures of the paper from data, and say of each of its claims whether ours agrees.
 
-NAME is one of those that --list shows (default: all of them). Every run is one row of DIR/rows.csv, written when the
-run ends: a command that was stopped, however it was, goes on where it left off and makes nothing twice. Data sets that
-are not on this machine are left out. Exit code 1 says that a run failed.
+NAME is one of those that --list shows (default: all of them). A table is made from the runs of one or more
+experiments, which --list shows too; --experiments makes only those it names, and the tuning runs they need. Every run
+is one row of DIR/rows.csv, written when the run ends: a command that was stopped, however it was, goes on where it left
+off and makes nothing twice. Data sets that are not on this machine are left out. Exit code 1 says that a run failed.
 """
 EPILOG = """\
 examples:
   koncord reproduce --list
   koncord reproduce federated-a federated-b --datasets waveform abalone --methods asm-s oracle --jobs 2
   koncord reproduce --seeds 42-44 --out three-seeds --json
+  koncord reproduce --experiments pooled merge-sweep --datasets fmnist --out again
 """
 AGAIN = ("failed", "timed-out")
 # Seconds between two lines of progress where there is no terminal.
@@ -50,6 +52,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("names", metavar="NAME", nargs="*", help="table or figure")
     parser.add_argument("--list", action="store_true", help="say what can be made, from how many runs, and stop")
     group = parser.add_argument_group("which runs")
+    group.add_argument(
+        "--experiments",
+        metavar="EXPERIMENT",
+        nargs="+",
+        default=[],
+        help="kinds of runs, as --list names them (default: all)",
+    )
     group.add_argument("--datasets", metavar="SET", nargs="+", default=[], help="data sets (default: all)")
     group.add_argument("--methods", metavar="METHOD", nargs="+", default=[], help="methods (default: all)")
     group.add_argument(
@@ -151,7 +160,7 @@ def checked(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[st
 
 
 def wanted_runs(names: Iterable[str], args: argparse.Namespace) -> "list[Run]":
-    from koncord_reproduction.plan import DATASETS, plan
+    from koncord_reproduction.plan import DATASETS, EXPERIMENTS, plan
     from koncord_reproduction.protocol import EVALUATION_SEEDS, METHODS
 
     return plan(
@@ -159,26 +168,45 @@ def wanted_runs(names: Iterable[str], args: argparse.Namespace) -> "list[Run]":
         datasets=checked("--datasets", args.datasets, DATASETS),
         methods=checked("--methods", args.methods, METHODS),
         seeds=args.seeds or EVALUATION_SEEDS,
+        experiments=checked("--experiments", args.experiments, tuple(EXPERIMENTS)),
     )
 
 
 def show_list(names: Sequence[str], args: argparse.Namespace) -> None:
-    from koncord_reproduction.plan import rough_seconds
     from koncord_reproduction.tables import OUTPUTS
 
-    listed = []
-    for name in names:
-        runs = wanted_runs([name], args)
-        seconds = round(sum(map(rough_seconds, runs)) / args.jobs)
-        listed.append({"name": name, "title": OUTPUTS[name].title, "runs": len(runs), "seconds": seconds})
     together = wanted_runs(names, args)
-    seconds = round(sum(map(rough_seconds, together)) / args.jobs)
+    outputs = [
+        {"name": name, "title": OUTPUTS[name].title, **amount(runs, args.jobs)}
+        for name in names
+        if (runs := wanted_runs([name], args))
+    ]
+    experiments = [
+        {"name": name, **amount([run for run in together if run.experiment == name], args.jobs)}
+        for name in sorted({run.experiment for run in together})
+    ]
+    total = amount(together, args.jobs)
     if args.json:
-        print(as_json({"outputs": listed, "runs": len(together), "seconds": seconds}))
+        print(as_json({"outputs": outputs, "experiments": experiments, **total}))
         return
-    for item in listed:
-        print(f"{item['name']:<21}{item['runs']:>5} runs, about {how_long(item['seconds']):<7} {item['title']}")
-    print(f"\nTogether {len(together)} runs, as tables share them, about {how_long(seconds)} with --jobs {args.jobs}.")
+    print(*map(listed_line, outputs), sep="\n")
+    print("\nTheir runs, by experiment:", *map(listed_line, experiments), sep="\n")
+    print(
+        f"\nTogether {total['runs']} runs, as tables share them, about {how_long(total['seconds'])} "
+        f"with --jobs {args.jobs}."
+    )
+
+
+def amount(runs: "Sequence[Run]", n_jobs: int) -> dict[str, int]:
+    """How many runs there are, and roughly for how long."""
+    from koncord_reproduction.plan import rough_seconds
+
+    return {"runs": len(runs), "seconds": round(sum(map(rough_seconds, runs)) / n_jobs)}
+
+
+def listed_line(item: Mapping[str, Any]) -> str:
+    said = f"{item['name']:<21}{item['runs']:>5} runs, about {how_long(item['seconds']):<7} {item.get('title', '')}"
+    return said.rstrip()
 
 
 def to_make(wanted: "Iterable[Run]", known: "Mapping[Run, Row]", again: Iterable[str]) -> "list[Run]":
