@@ -110,6 +110,8 @@ CLEAR = 2.0
 MOST_INSIDE, MOST_IN_A_COLUMN = 0.1, 6
 # Uncertain clusters are pieces of clear ones where there are so many times as many.
 PIECES = 2
+# Clusters with so many times the separation of others are far more separated.
+MUCH_MORE_SEPARATED = 2.0
 # A clustering of less separation than this below another one is as separated.
 AS_SEPARATED = 0.05
 # Pieces a cluster, on average, up to which certain clusters must be likelier cut than whole: where a clustering is much
@@ -508,9 +510,13 @@ def is_better(look: Look, clear: Candidate, other: Candidate) -> bool:
     """Whether clear clusters are better than those that are not: as separated, likelier, and of comparable gap.
 
     The gap does not count where the others are no more separated than by chance: then they are pieces of heavy tails.
+    Nor where they are hardly more clusters, and far less separated: then they are pieces of a frequent cluster beside
+    the same rare ones, which have no gap.
     """
     is_by_chance = other.separation <= TIMES_CHANCE * look.null.separation_by_chance
-    is_as_compact = is_by_chance or clear.gap >= LEAST_SHARE_OF_GAP * other.gap
+    has_few_pieces = other.n_clusters < PIECES * clear.n_clusters
+    is_far_less = has_few_pieces and clear.separation >= MUCH_MORE_SEPARATED * other.separation
+    is_as_compact = is_by_chance or is_far_less or clear.gap >= LEAST_SHARE_OF_GAP * other.gap
     return clear.separation >= other.separation and is_as_compact and look.is_likelier(clear, other)
 
 
