@@ -36,7 +36,7 @@ from koncord.aggregate.consensus.choosing import (
     ranking,
     times_chance,
     with_apart,
-    with_nested,
+    with_candidate,
     without,
 )
 from koncord.aggregate.consensus.confidence import STABILITY_DRAWS, best_overlaps, stabilities
@@ -1041,7 +1041,7 @@ def test_a_few_odd_rows_in_wide_micro_clusters_are_no_cluster(width, place, n_od
     labels = np.repeat([0, 1, 2], [len(part) for part in parts])
     micro = stacked(parts, 2)
     look = look_at(micro, np.array([6000]), rng, np.ones(2), split_into_micro_clusters, max_clusters=5)
-    look = with_nested(look, labels)
+    look = with_candidate(look, labels)
     chosen = look.candidates[-1]
     found = left_over(look, chosen)
     assert found.tolist() == [False, False, is_left]

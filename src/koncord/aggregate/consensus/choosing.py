@@ -231,17 +231,17 @@ def choose(
             pieces, pieces_stand_apart = inside
             own, labels = in_largest(look, chosen), look.labels_of(chosen).copy()
             labels[own] = np.where(pieces == 0, labels[own], labels.max() + pieces)
-            look = with_nested(look, labels)
+            look = with_candidate(look, labels)
             stands_apart = stands_apart and pieces_stand_apart
             chosen = look.candidates[-1]
         labels = with_hidden(look, chosen, max_clusters) if chosen.certainty >= CERTAIN else look.labels_of(chosen)
         if labels.max() + 1 > chosen.n_clusters:
-            look = with_nested(look, labels)
+            look = with_candidate(look, labels)
             chosen = look.candidates[-1]
         is_left = left_over(look, chosen)
         if is_left.any() and (~is_left).sum() > 1:
             n_left_over = int(is_left.sum())
-            look = with_nested(look, without(look, chosen, is_left), chosen.hierarchy)
+            look = with_candidate(look, without(look, chosen, is_left), chosen.hierarchy)
             chosen = look.candidates[-1]
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
     runner_up = best_of(look, others, is_structured=True, slack=slack) if others else None
@@ -362,7 +362,7 @@ def without(look: Look, chosen: Candidate, is_left: BoolArray) -> IntArray:
     return numbers
 
 
-def with_nested(look: Look, labels: IntArray, hierarchy: Hierarchy = NESTED) -> Look:
+def with_candidate(look: Look, labels: IntArray, hierarchy: Hierarchy = NESTED) -> Look:
     """The look with one more candidate, the last: clusters made from those of another one."""
     key: Key = (hierarchy, int(labels.max()) + 1)
     (candidate,) = look.null.compared(judged(look.micro, {key: labels}))
