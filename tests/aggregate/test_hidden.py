@@ -10,6 +10,7 @@ from koncord.aggregate.consensus import hidden
 from koncord.aggregate.consensus.choosing import CLEAR
 from koncord.aggregate.consensus.hidden import hidden_in
 from koncord.aggregate.consensus.microclusters import micro_clusters_by, micro_clusters_of, stacked
+from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.cutting import groups_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -71,7 +72,26 @@ def test_pieces_of_heavy_tails_are_hardly_ever_hidden_though_they_are_far(monkey
 
     assert n_found() <= 1
     monkeypatch.setattr(hidden, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(hidden, "LEAST_GAIN_OF_COMPACT", 0.0)
     assert n_found() >= 3  # so the distance alone does not tell
+
+
+def test_a_piece_as_compact_as_the_cloud_may_be_nearer_than_a_wide_one():
+    tables, _ = rare_state(np.random.default_rng(0), off=5.0)
+    micro = reported(tables)
+    assert hidden_in(micro, CLEAR) is not None
+    wide = [X + np.where(X[:, :1] + X[:, 1:2] > 5.0, np.random.default_rng(1).normal(0, 2, X.shape), 0) for X in tables]
+    assert hidden_in(reported(wide), np.inf) is None
+
+
+@pytest.mark.parametrize("widths", [(1.0, 1.0), (1.0, 3.0), (2.0, 0.5)])
+def test_how_many_times_as_wide_is_a_ratio_of_standard_deviations(widths):
+    rng = np.random.default_rng(0)
+    tables = [rng.normal(at, width, (4000, 3)) for at, width in zip((0, 50), widths, strict=True)]
+    micro = reported(tables)
+    labels = (micro.means[:, 0] > 25).astype(int)
+    shapes = Shapes(micro, micro.covariance_inside())
+    assert hidden.times_as_wide(shapes, labels) == pytest.approx(widths[1] / widths[0], rel=0.05)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
@@ -92,6 +112,21 @@ def test_a_rare_fault_beside_stronger_ones_is_found_and_named(monkeypatch):
     assert found.n_clusters_ == 6
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.95
     assert any("looked at on its own" in note for note in found.model_.diagnostics.notes)
+
+
+@pytest.mark.parametrize("seed", [454, 460])
+def test_faults_four_standard_deviations_off_are_found_beside_irrelevant_columns(monkeypatch, seed):
+    tables, states = made_tables(monkeypatch, "plant")(seed, 3, 2000, 5)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 6  # it was 5 and 4
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.93
+
+
+def test_clear_clusters_are_taken_before_twice_as_many_uncertain_ones_far_less_separated(monkeypatch):
+    """The others are halves of the usual state, which two common causes make long, and of each fault."""
+    tables, states = made_tables(monkeypatch, "other_plant")(430, 3, 2000, n_common=2)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.85  # it was 0.18
 
 
 def test_a_far_cluster_in_a_column_of_its_own_does_not_hide_those_that_are_certain(monkeypatch):

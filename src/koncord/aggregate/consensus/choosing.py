@@ -514,7 +514,7 @@ def is_better(look: Look, clear: Candidate, other: Candidate) -> bool:
     the same rare ones, which have no gap.
     """
     is_by_chance = other.separation <= TIMES_CHANCE * look.null.separation_by_chance
-    has_few_pieces = other.n_clusters < PIECES * clear.n_clusters
+    has_few_pieces = other.n_clusters <= PIECES * clear.n_clusters
     is_far_less = has_few_pieces and clear.separation >= MUCH_MORE_SEPARATED * other.separation
     is_as_compact = is_by_chance or is_far_less or clear.gap >= LEAST_SHARE_OF_GAP * other.gap
     return clear.separation >= other.separation and is_as_compact and look.is_likelier(clear, other)

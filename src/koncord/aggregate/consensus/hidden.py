@@ -1,9 +1,10 @@
-"""A cluster that is hidden in another one: two Gaussians, fitted to the micro-clusters of one, that are clearly apart.
+"""A cluster that is hidden in another one: two Gaussians, fitted to the micro-clusters of one, that are apart.
 
 A rare cluster a few standard deviations from a frequent one need not have a branch of its own in a hierarchy: in many
 columns the micro-clusters of one cloud are as far from each other as from it. A mixture of two Gaussians that starts
-there finds it. Started at the edge of a single cloud, the second Gaussian dies out, or grows until both overlap, or, in
-a heavy tail, makes the rows that it has hardly likelier.
+there finds it. Started at the edge of a single cloud, the second Gaussian dies out, or grows until both overlap; in a
+heavy tail it is wider than the cloud, or makes the rows that it has hardly likelier. So one that is no wider than the
+cloud may overlap with it where it makes its rows much likelier; a wider one must be clearly apart.
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,8 @@ import numpy as np
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.mixture import Parts, fit_to_means, log_likelihood, parts_of, whitened
-from koncord.aggregate.consensus.separation import Shapes
-from koncord.types import BoolArray, FloatArray
+from koncord.aggregate.consensus.separation import Shapes, ridged
+from koncord.types import BoolArray, FloatArray, IntArray
 
 # Places far from the middle at which a second Gaussian starts, at most.
 MOST_STARTS = 12
@@ -22,24 +23,43 @@ LEAST_MICRO_CLUSTERS = 2
 # Log likelihood that a second Gaussian adds for each of its rows, at least: about what it adds where Gaussians are four
 # standard deviations apart, and one row in 150 is of the second. Most pieces of heavy tails add less.
 LEAST_GAIN = 3.0
+# The same of a compact one: it is up to so many times as wide as the cloud, and of so many micro-clusters; pieces of
+# tails that are so are rare, and add less. Its d' is that of two Gaussians two standard deviations apart.
+LEAST_GAIN_OF_COMPACT, LEAST_APART_OF_COMPACT = 2.0, 1.45
+MOST_TIMES_AS_WIDE, LEAST_MICRO_CLUSTERS_OF_COMPACT = 1.15, 4
 
 
 def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
-    """Which micro-clusters (n,) of one cluster are another one, the farthest apart; None if none is `least_apart`."""
+    """Which micro-clusters (n,) of one cluster are another one, the farthest apart; None if none is.
+
+    One that is not compact must be `least_apart`.
+    """
     if len(micro) < 2 * LEAST_MICRO_CLUSTERS:
         return None
     parts = parts_of([micro], np.ones(micro.means.shape[1]))
     shapes = Shapes(micro, micro.covariance_inside())
-    best, most = None, least_apart
+    best, most = None, 0.0
     for start in far_starts(parts):
         is_hidden = fit_to_means(parts, start)[:, 1] > 0.5
         n_hidden = int(is_hidden.sum())
         if min(n_hidden, len(micro) - n_hidden) < LEAST_MICRO_CLUSTERS:
             continue
-        distance = float(shapes.apart(is_hidden.astype(np.int64)).min())
-        if distance >= most:
+        labels = is_hidden.astype(np.int64)
+        distance = float(shapes.apart(labels).min())
+        is_wide = times_as_wide(shapes, labels) > MOST_TIMES_AS_WIDE
+        is_compact = n_hidden >= LEAST_MICRO_CLUSTERS_OF_COMPACT and not is_wide
+        due, likelier = (LEAST_APART_OF_COMPACT, LEAST_GAIN_OF_COMPACT) if is_compact else (least_apart, LEAST_GAIN)
+        if distance >= max(due, most) and gain(parts, is_hidden) >= likelier:
             best, most = is_hidden, distance
-    return best if best is not None and gain(parts, best) >= LEAST_GAIN else None
+    return best
+
+
+def times_as_wide(shapes: Shapes, labels: IntArray) -> float:
+    """How many times as wide as cluster 0 cluster 1 is, on (geometric) average over all directions."""
+    counts, _, scatters, _ = shapes.clusters(labels)
+    covariances = [ridged(each, shapes.variance) for each in scatters / counts[:, None, None]]
+    one, other = np.linalg.slogdet(np.array(covariances))[1]
+    return float(np.exp((other - one) / (2 * shapes.n_axes)))
 
 
 def gain(parts: Parts, is_hidden: BoolArray) -> float:
