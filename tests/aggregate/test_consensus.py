@@ -65,6 +65,7 @@ from koncord.aggregate.consensus.mixture import (
     information,
     is_largest_cut,
     joined,
+    n_parameters,
     parts_of,
     rows_in,
     told_by_clients,
@@ -990,6 +991,21 @@ def test_a_fit_from_drawn_clusters_finds_what_no_step_from_the_chosen_ones_leads
     assert score(halves_apart) < 0.6  # it would join two clusters that are said to be clearly apart
     monkeypatch.setattr(mixture, "MOST_STARTS", 0)
     assert score() < 0.6
+
+
+def test_no_mixture_is_fitted_with_more_parameters_than_rows(monkeypatch):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(400, 12))  # two Gaussians along 12 axes have 181 parameters
+    micro = micro_clusters_of(X, 20)
+    parts, labels = parts_of([micro], np.ones(12)), (micro.means[:, 0] > 0).astype(int)
+
+    def is_as_chosen(of_rows):
+        _, shares = fit_gaussians(replace(parts, counts=parts.counts * of_rows), labels, np.random.default_rng(0))
+        return np.array_equal(shares, np.eye(2)[labels])
+
+    assert n_parameters(2, 12) == 181
+    assert is_as_chosen(180 / 400)
+    assert not is_as_chosen(182 / 400)
 
 
 def test_two_clusters_are_joined_where_one_of_the_fit_has_most_of_both():

@@ -77,13 +77,15 @@ def fit_gaussians(
 
     `is_apart` (k, k) says which clusters are clearly apart. Where all are, they are shaped as they are: a fit can only
     gain where clusters overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client
-    holds a single cluster: micro-clusters of one client belong together, whatever a density says. A fit that joins two
-    clusters that are clearly apart, or cuts one that holds most of the rows, is not taken.
+    holds a single cluster: micro-clusters of one client belong together, whatever a density says; and where a mixture
+    would have more parameters than there are rows. A fit that joins two clusters that are clearly apart, or cuts one
+    that holds most of the rows, is not taken.
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
     k = chosen.shape[1]
     is_apart = np.eye(k, dtype=np.bool_) if is_apart is None else is_apart
-    if is_apart.all() or told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
+    has_few_rows = parts.counts.sum() < n_parameters(k, len(parts.axes))
+    if is_apart.all() or has_few_rows or told_by_clients(parts, chosen) >= TOLD_BY_CLIENTS:
         return maximized(parts, chosen), chosen
     rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // k))
     starts = spread(partial(fit_to_means, parts), [chosen, *drawn_starts(parts, k, rng)])
@@ -350,9 +352,13 @@ def information(micro: MicroClusters, labels: IntArray) -> float:
     Rows count, not micro-clusters; all are taken as of one client.
     """
     parts = parts_of([micro], np.ones(micro.means.shape[1]))
-    k, q = int(labels.max()) + 1, len(parts.axes)
-    n_parameters = k - 1 + k * q + k * q * (q + 1) / 2
-    return float(n_parameters * np.log(parts.counts.sum()) - 2 * log_likelihood(parts, labels))
+    due = n_parameters(int(labels.max()) + 1, len(parts.axes)) * np.log(parts.counts.sum())
+    return float(due - 2 * log_likelihood(parts, labels))
+
+
+def n_parameters(k: int, q: int) -> int:
+    """Weights, means and covariances of a mixture of k Gaussians along q axes."""
+    return k - 1 + k * q + k * q * (q + 1) // 2
 
 
 def log_likelihood(parts: Parts, labels: IntArray) -> float:
