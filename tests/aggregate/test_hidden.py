@@ -129,6 +129,13 @@ def test_clear_clusters_are_taken_before_twice_as_many_uncertain_ones_far_less_s
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.85  # it was 0.18
 
 
+def test_a_few_faults_that_are_farther_apart_are_not_taken_before_more_that_are_clear(monkeypatch):
+    """Three of the states are as far apart as can be; the two besides have no gap, but a valley to each other."""
+    tables, states = made_tables(monkeypatch, "plant")(501, 10, 2000, 0)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.8  # it was 0.67
+
+
 def test_a_far_cluster_in_a_column_of_its_own_does_not_hide_those_that_are_certain(monkeypatch):
     """Uncertain at first; weighed by that column six clusters are certain, of which only the far one is clear."""
     tables, classes = made_tables(monkeypatch, "far_cluster")(207, 4.5)

@@ -584,7 +584,7 @@ def test_where_some_sites_have_a_budget_the_null_model_has_the_covariance_of_all
     seen, found = [], []
     through = NoisyGaussian.through
     monkeypatch.setattr(NoisyGaussian, "through", lambda *given: seen.append(given[3]) or through(*given))
-    for seed in range(3):
+    for seed in range(7):  # noise has no seed: 4 of 80 such runs found more than one cluster
         given = {"estimator": KnownCounts(1), "aggregator": Consensus()}
         sites = [Site(f"s{at}", X[at], tuple("abcdef"), policy=policies[at], **given) for at in range(4)]
         found.append(
@@ -595,7 +595,7 @@ def test_where_some_sites_have_a_budget_the_null_model_has_the_covariance_of_all
         np.testing.assert_allclose(
             search.spectrum.root.T @ search.spectrum.root, covariance, atol=0.05 * covariance.max()
         )
-    assert len(seen) >= 3
+    assert len(seen) >= 7
     assert np.median(found) == 1
 
 

@@ -558,9 +558,13 @@ def as_compact(candidates: Sequence[Candidate], chance: float) -> list[Candidate
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:
-    """Whether the clusters of one are certain, as separated and compact as the others, and much farther apart."""
+    """Whether the clusters of one are certain, as separated and compact as the others, and much farther apart.
+
+    Only if some of the others may be halves of a cloud with a single peak: rare clusters have no gap.
+    """
     is_as_good = one.separation >= other.separation and one.gap >= other.gap
-    return one.certainty >= CERTAIN and is_as_good and one.least_apart >= MUCH_FARTHER * other.least_apart
+    is_much_farther = other.least_apart < SINGLE_PEAK and one.least_apart >= MUCH_FARTHER * other.least_apart
+    return one.certainty >= CERTAIN and is_as_good and is_much_farther
 
 
 def clear_scales(micro: MicroClusters, rng: np.random.Generator) -> FloatArray | None:
