@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/shapes.py clouds [--draws 10] [--large]
     .venv/bin/python benchmarks/shapes.py plants others [--draws 8] [--first-seed 100]
+    .venv/bin/python benchmarks/shapes.py below [--draws 4]
     .venv/bin/python benchmarks/shapes.py mnist seeds natural    # need KONCORD_DATA
 
 Columns are prepared as by default. `clouds`: one Gaussian, t, log-normal and uniform clouds at 10 sites of 200 rows or,
@@ -9,6 +10,7 @@ with `--large`, 5 of 8,000; the right answer is K = 1, or a note. `plants`: a do
 three of five sites each; of rarer faults there are more rows. And five clusters that touch beside one far off.
 `others`: the same with other sensors: fewer, more, heavy-tailed, skewed, moved by common causes, beside columns that
 tell nothing.
+`below`: a cluster of which each of forty sites has fewer rows than the floor of 20, by default and with secure sums.
 `mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets; `natural`: K and ARI for ten
 seeds on sets whose rows have sites of their own.
 """
@@ -29,6 +31,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import FederatedClustering
 from koncord.data import partition
+from koncord.privacy import Budget
 
 Dealt = tuple[Sequence[Any], Any]  # tables of the sites, and the classes of all rows
 
@@ -211,6 +214,26 @@ def others(n_draws: int, first_seed: int) -> None:
             scores(f"faults of {percent} %, {name}", cases, how.get("n_faults", 5) + 1)
 
 
+def below_floor(seed: int, n_columns: int, n_rare: int) -> Dealt:
+    """Forty sites of two clusters of 150 rows and one of `n_rare`, eight and ten standard deviations off."""
+    rng = np.random.default_rng([seed, 73])
+    centers = np.zeros((3, n_columns))
+    centers[1, 0], centers[2, 1] = 8, 10
+    classes = np.repeat([0, 1, 2], [150, 150, n_rare])
+    tables = [centers[classes] + rng.standard_normal((len(classes), n_columns)) for _ in range(40)]
+    return tables, np.tile(classes, 40)
+
+
+def below(n_draws: int, first_seed: int) -> None:
+    budget = Budget(epsilon=2.0, delta=1e-6, bound=20.0)
+    for n_columns in (2, 4, 8):
+        for n_rare in (5, 8, 15):
+            cases = [below_floor(seed, n_columns, n_rare) for seed in range(first_seed, first_seed + n_draws)]
+            name = f"{n_columns} columns, {n_rare} rows a site"
+            scores(name, cases, 3)
+            scores(f"{name}, secure sums", cases, 3, privacy=budget, secure_sums=True)
+
+
 def mnist(n_draws: int, first_seed: int) -> None:
     X, y = table("mnist")
     for regime in "AB":
@@ -241,7 +264,9 @@ def natural() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=("clouds", "plants", "others", "mnist", "seeds", "natural"))
+    parser.add_argument(
+        "parts", nargs="+", choices=("clouds", "plants", "others", "below", "mnist", "seeds", "natural")
+    )
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--large", action="store_true")
@@ -253,6 +278,8 @@ def main() -> None:
         plants(args.draws, args.first_seed)
     if "others" in args.parts:
         others(args.draws, args.first_seed)
+    if "below" in args.parts:
+        below(args.draws, args.first_seed)
     if "mnist" in args.parts:
         mnist(args.draws, args.first_seed)
     if "seeds" in args.parts:

@@ -114,11 +114,11 @@ def test_a_rare_fault_beside_stronger_ones_is_found_and_named(monkeypatch):
     assert any("looked at on its own" in note for note in found.model_.diagnostics.notes)
 
 
-@pytest.mark.parametrize("seed", [454, 460])
+@pytest.mark.parametrize("seed", [440, 454, 460])
 def test_faults_four_standard_deviations_off_are_found_beside_irrelevant_columns(monkeypatch, seed):
     tables, states = made_tables(monkeypatch, "plant")(seed, 3, 2000, 5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
-    assert found.n_clusters_ == 6  # it was 5 and 4
+    assert found.n_clusters_ == 6  # it was 4, 5 and 4; in the first, one lies along the last of 13 axes
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.93
 
 
