@@ -304,27 +304,34 @@ def candidate(k, separation, gap):
 def test_separation_decides_where_it_differs_and_the_gap_where_it_does_not():
     apart = [candidate(3, 0.30, 0.1), candidate(8, 0.20, 0.9)]
     alike = [candidate(3, 0.300, 0.1), candidate(8, 0.295, 0.9)]
-    assert [each.n_clusters for each in ranking(apart, slack=0.01)] == [3, 8]
-    assert [each.n_clusters for each in ranking(alike, slack=0.01)] == [8, 3]
+    assert [each.n_clusters for each in ranking(apart, slack=0.01, n_micro=100)] == [3, 8]
+    assert [each.n_clusters for each in ranking(alike, slack=0.01, n_micro=100)] == [8, 3]
 
 
 def test_more_clusters_must_raise_the_gap_by_a_third_of_it_for_e_times_as_many():
     hardly = [candidate(9, 0.06, 0.114), candidate(10, 0.06, 0.116), candidate(20, 0.06, 0.13)]
     knee = [candidate(9, 0.06, 0.114), candidate(10, 0.06, 0.120), candidate(11, 0.06, 0.122)]
-    assert ranking(hardly, slack=1.0)[0].n_clusters == 9
-    assert [each.n_clusters for each in ranking(knee, slack=1.0)] == [10, 9, 11]
+    assert ranking(hardly, slack=1.0, n_micro=100)[0].n_clusters == 9
+    assert [each.n_clusters for each in ranking(knee, slack=1.0, n_micro=100)] == [10, 9, 11]
+
+
+def test_of_clusters_of_many_micro_clusters_those_that_do_not_stand_apart_must_add_more():
+    """MNIST at ten sites, where digits were cut in two."""
+    digits = [replace(candidate(11, 0.054, 0.127), apart=-3.17), replace(candidate(15, 0.045, 0.143), apart=-10.25)]
+    assert [each.n_clusters for each in ranking(digits, slack=0.02, n_micro=1000)] == [11, 15]
+    assert [each.n_clusters for each in ranking(digits, slack=0.02, n_micro=599)] == [15, 11]  # fewer than 40 each
 
 
 def test_what_more_clusters_must_add_to_a_wide_gap_is_bounded():
     many = [candidate(16, 0.15, 0.89), candidate(50, 0.16, 1.35), candidate(90, 0.15, 1.42)]
-    assert [each.n_clusters for each in ranking(many, slack=0.02)] == [50, 90, 16]
+    assert [each.n_clusters for each in ranking(many, slack=0.02, n_micro=100)] == [50, 90, 16]
 
 
 def test_what_is_hardly_separated_at_all_is_no_tie_within_the_slack():
     hardly = [candidate(9, 0.06, 0.10), candidate(15, 0.044, 0.14)]
     clearly = [candidate(9, 0.26, 0.10), candidate(15, 0.244, 0.14)]
-    assert ranking(hardly, slack=0.02)[0].n_clusters == 9
-    assert ranking(clearly, slack=0.02)[0].n_clusters == 15
+    assert ranking(hardly, slack=0.02, n_micro=100)[0].n_clusters == 9
+    assert ranking(clearly, slack=0.02, n_micro=100)[0].n_clusters == 15
 
 
 def test_certain_clusters_are_taken_before_hardly_more_that_are_not():

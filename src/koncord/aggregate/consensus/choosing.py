@@ -12,8 +12,8 @@ those that do not, is the first answer. It neither sees how large a cluster is n
 far as the micro-clusters tell it, and by its *compactness*, the logarithm of the squared distances to the centers, both
 against the null model: rows of one Gaussian, split into micro-clusters and clustered in the same way. Of the
 clusterings almost as separated as the best one, the one that exceeds the null model's compactness most (the gap
-statistic of Tibshirani, Walther and Hastie, 2001) is the second answer. Clusters that run into each other are found by
-this one only.
+statistic of Tibshirani, Walther and Hastie, 2001) is the second answer. More clusters must exceed it by more, the more
+so the less they stand apart. Clusters that run into each other are found by this one only.
 
 The first answer is taken where its clusters are certain; else fewer clusters that are, among clusterings as separated
 as any; else the second one, where it is finer and as good, or coarser and better separated or likelier as a mixture of
@@ -83,6 +83,9 @@ MOST_A_MICRO_CLUSTER, FEW_MICRO_CLUSTERS = 0.75, 16
 # The gap goes on rising where clusters are cut into pieces, but flattens: with e times the clusters it must be larger
 # by this share of the widest one, and by no more than so much.
 SHARE_OF_GAP, MOST_OF_GAP = 0.33, 0.3
+# With so many micro-clusters a cluster d' tells halves of one cluster well: the certainty of clusters counts so much of
+# what e times the clusters must add.
+MANY_MICRO_CLUSTERS, SHARE_OF_CERTAINTY = 40, 0.2
 # The most that clusterings may lack to be almost as separated as the best one, as a share of its separation.
 SHARE_OF_SEPARATION = 0.25
 # A clustering with less than this share of the largest gap leaves clusters together, however separated it is: a single
@@ -493,7 +496,7 @@ def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool
     standing = most_apart(candidates)
     alike = regular(candidates)
     compact = as_compact(alike, look.null.gap_by_chance) or alike
-    found = ranking(compact, slack)[0] if is_structured and compact else None
+    found = ranking(compact, slack, len(look.micro))[0] if is_structured and compact else None
     if standing is None:
         return found or ONE_CLUSTER
     if found is None:
@@ -628,15 +631,22 @@ def ratio(value: float, chance: float) -> float:
     return value / chance
 
 
-def ranking(candidates: Sequence[Candidate], slack: float) -> list[Candidate]:
+def ranking(candidates: Sequence[Candidate], slack: float, n_micro: int) -> list[Candidate]:
     """Best first: those nearly as separated as the best, by their gap less what more clusters must add to it.
 
-    Then all others by their separation.
+    Clusters of many of the `n_micro` micro-clusters must add more the less they stand apart. Then all others by their
+    separation.
     """
     most = max(each.separation for each in candidates)
     close = [each for each in candidates if each.separation >= most - min(slack, SHARE_OF_SEPARATION * abs(most))]
     due = min(SHARE_OF_GAP * max(each.gap for each in close), MOST_OF_GAP)  # for e times the clusters
+
+    def lacks(each: Candidate, share_of_certainty: float = 0.0) -> float:
+        return due * (log(each.n_clusters) - share_of_certainty * each.certainty) - each.gap
+
+    has_many = n_micro >= MANY_MICRO_CLUSTERS * min(close, key=lacks).n_clusters
+    counted = partial(lacks, share_of_certainty=SHARE_OF_CERTAINTY if has_many else 0.0)
     return [
-        *sorted(close, key=lambda each: due * log(each.n_clusters) - each.gap),
+        *sorted(close, key=counted),
         *sorted((each for each in candidates if each not in close), key=lambda each: -each.separation),
     ]

@@ -156,8 +156,8 @@ def resampled(
 
 def contenders(choice: Choice, slack: float) -> list[Candidate]:
     """The candidates that may win if the clients differ: the best ones by each criterion, and the chosen one."""
-    every = choice.look.candidates
-    kept = [choice.chosen, *(ranking(every, slack)[:MOST_CONTENDERS] if every else ())]
+    every, n_micro = choice.look.candidates, len(choice.look.micro)
+    kept = [choice.chosen, *(ranking(every, slack, n_micro)[:MOST_CONTENDERS] if every else ())]
     for criterion, n in (("apart", MOST_CONTENDERS), ("separation", MOST_CONTENDERS), ("gap", 1)):
         kept += sorted(every, key=lambda each: -getattr(each, criterion))[:n]
     return [each for each in every if each in kept]
