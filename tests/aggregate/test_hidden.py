@@ -136,6 +136,14 @@ def test_a_few_faults_that_are_farther_apart_are_not_taken_before_more_that_are_
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.8  # it was 0.67
 
 
+def test_rare_faults_are_told_apart_that_lie_along_the_last_of_fifteen_axes(monkeypatch):
+    """Standardized columns are equally wide: where there are more than axes, what is left out may tell most."""
+    tables, states = made_tables(monkeypatch, "other_plant")(602, 1, 8000, n_sensors=15)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 6  # it was 13, eight of them pieces of the usual state
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.95
+
+
 def test_a_far_cluster_in_a_column_of_its_own_does_not_hide_those_that_are_certain(monkeypatch):
     """Uncertain at first; weighed by that column six clusters are certain, of which only the far one is clear."""
     tables, classes = made_tables(monkeypatch, "far_cluster")(207, 4.5)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
-from koncord.aggregate.consensus.mixture import MOST_AXES, Parts, fit_to_means, log_likelihood, parts_of, whitened
+from koncord.aggregate.consensus.mixture import Parts, fit_to_means, log_likelihood, parts_of, whitened
 from koncord.aggregate.consensus.separation import Shapes, ridged
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -37,7 +37,7 @@ def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
     if len(micro) < 2 * LEAST_MICRO_CLUSTERS:
         return None
     parts = parts_of([micro], np.ones(micro.means.shape[1]))
-    shapes = Shapes(micro, micro.covariance_inside(), MOST_AXES)
+    shapes = Shapes(micro, micro.covariance_inside())
     best, most = None, 0.0
     for start in far_starts(parts):
         is_hidden = fit_to_means(parts, start)[:, 1] > 0.5

@@ -16,8 +16,9 @@ from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.kernels.assign import means_by_label
 from koncord.types import BoolArray, FloatArray, IntArray
 
-# Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise.
-MOST_AXES = 10
+# Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise. A rare cluster
+# may lie along the last of few columns.
+MOST_AXES = 16
 # Clusters that each is compared with, the nearest ones.
 N_NEAREST = 3
 # Clusters around one that it may be rows of two of.
@@ -40,14 +41,14 @@ LEAST_WIDTH = 0.02  # of a micro-cluster on the line, as a share of the distance
 class Shapes:
     """Micro-clusters in their leading principal axes, with second moments that can be summed by cluster."""
 
-    def __init__(self, micro: MicroClusters, covariance: FloatArray, most_axes: int = MOST_AXES) -> None:
+    def __init__(self, micro: MicroClusters, covariance: FloatArray) -> None:
         self.counts = micro.counts.astype(float)
         self.scatters = micro.scatters
         shares = self.counts / self.counts.sum()
         gaps = micro.means - shares @ micro.means
         shape = shape_of(covariance)
         total = (gaps * shares[:, None]).T @ gaps + shape * (shares @ micro.variances)
-        axes = np.linalg.eigh(total)[1][:, ::-1][:, :most_axes]
+        axes = np.linalg.eigh(total)[1][:, ::-1][:, :MOST_AXES]
         self.means = gaps @ axes
         self.variance = float(np.trace(total)) / len(total)
         self.covariances = micro.variances[:, None, None] * (axes.T @ shape @ axes)
