@@ -16,8 +16,8 @@ from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.kernels.assign import means_by_label
 from koncord.types import BoolArray, FloatArray, IntArray
 
-# Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise. A rare cluster
-# may lie along the last of few columns.
+# Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise; in fewer, a
+# rare cluster that lies along one of the last would not show.
 MOST_AXES = 16
 # Clusters that each is compared with, the nearest ones.
 N_NEAREST = 3
