@@ -22,13 +22,13 @@ from scipy.special import logsumexp
 
 from koncord._jobs import spread
 from koncord.aggregate.consensus.microclusters import MicroClusters
-from koncord.aggregate.consensus.separation import LEAST_RIDGE, MOST_AXES, NO_VARIANCE, ridged, second_moments, shape_of
+from koncord.aggregate.consensus.separation import LEAST_RIDGE, NO_VARIANCE, ridged, second_moments, shape_of
 from koncord.kernels.assign import nearest
 from koncord.kernels.gaussians import Gaussians
 from koncord.types import BoolArray, FloatArray, IntArray
 
-# Directions with less than this share of the mean variance are left out of the covariances.
-LEAST_VARIANCE = 0.05
+# Directions with less than this share of the mean variance are left out of the covariances; and the most that are kept.
+LEAST_VARIANCE, MOST_AXES = 0.05, 16
 # Share of the common weights in those of a client: a cluster that it has not shown may be there all the same.
 COMMON_SHARE = 0.05
 # Steps of the fit, and the largest change of a share of a micro-cluster that ends them.

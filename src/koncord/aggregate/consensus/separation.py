@@ -16,9 +16,9 @@ from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.kernels.assign import means_by_label
 from koncord.types import BoolArray, FloatArray, IntArray
 
-# Principal axes in which clusters are compared: in more, the covariances of small clusters would be noise; in fewer, a
-# rare cluster that lies along one of the last would not show.
-MOST_AXES = 16
+# Columns up to which clusters are compared along all axes: a rare cluster may lie along the last of them. Of more
+# columns it is along the leading principal axes: in more, the covariances of small clusters would be noise.
+ALL_AXES, MOST_AXES = 16, 10
 # Clusters that each is compared with, the nearest ones.
 N_NEAREST = 3
 # Clusters around one that it may be rows of two of.
@@ -48,7 +48,8 @@ class Shapes:
         gaps = micro.means - shares @ micro.means
         shape = shape_of(covariance)
         total = (gaps * shares[:, None]).T @ gaps + shape * (shares @ micro.variances)
-        axes = np.linalg.eigh(total)[1][:, ::-1][:, :MOST_AXES]
+        axes = np.linalg.eigh(total)[1][:, ::-1]
+        axes = axes if len(axes) <= ALL_AXES else axes[:, :MOST_AXES]
         self.means = gaps @ axes
         self.variance = float(np.trace(total)) / len(total)
         self.covariances = micro.variances[:, None, None] * (axes.T @ shape @ axes)
