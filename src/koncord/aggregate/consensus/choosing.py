@@ -513,7 +513,7 @@ def is_better(look: Look, clear: Candidate, other: Candidate) -> bool:
     """Whether clear clusters are better than those that are not: as separated, likelier, and of comparable gap.
 
     The gap does not count where the others are no more separated than by chance: then they are pieces of heavy tails.
-    Nor where they are hardly more clusters, and far less separated: then they are pieces of a frequent cluster beside
+    Nor where they are up to twice as many, and far less separated: then they are pieces of a frequent cluster beside
     the same rare ones, which have no gap.
     """
     is_by_chance = other.separation <= TIMES_CHANCE * look.null.separation_by_chance

@@ -38,20 +38,18 @@ def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
         return None
     parts = parts_of([micro], np.ones(micro.means.shape[1]))
     shapes = Shapes(micro, micro.covariance_inside())
-    best, most = None, 0.0
-    for start in far_starts(parts):
-        is_hidden = fit_to_means(parts, start)[:, 1] > 0.5
-        n_hidden = int(is_hidden.sum())
-        if min(n_hidden, len(micro) - n_hidden) < LEAST_MICRO_CLUSTERS:
-            continue
-        labels = is_hidden.astype(np.int64)
-        distance = float(shapes.apart(labels).min())
-        is_wide = times_as_wide(shapes, labels) > MOST_TIMES_AS_WIDE
-        is_compact = n_hidden >= LEAST_MICRO_CLUSTERS_OF_COMPACT and not is_wide
+    fits = (fit_to_means(parts, start)[:, 1] > 0.5 for start in far_starts(parts))
+    pieces = {each.tobytes(): each for each in fits}.values()  # many starts end in the same one
+    large = [each for each in pieces if min(each.sum(), (~each).sum()) >= LEAST_MICRO_CLUSTERS]
+    distances = [float(shapes.apart(each.astype(np.int64)).min()) for each in large]
+    for at in sorted(range(len(large)), key=lambda at: -distances[at]):
+        is_hidden = large[at]
+        is_wide = times_as_wide(shapes, is_hidden.astype(np.int64)) > MOST_TIMES_AS_WIDE
+        is_compact = is_hidden.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT and not is_wide
         due, likelier = (LEAST_APART_OF_COMPACT, LEAST_GAIN_OF_COMPACT) if is_compact else (least_apart, LEAST_GAIN)
-        if distance >= max(due, most) and gain(parts, is_hidden) >= likelier:
-            best, most = is_hidden, distance
-    return best
+        if distances[at] >= due and gain(parts, is_hidden) >= likelier:
+            return is_hidden
+    return None
 
 
 def times_as_wide(shapes: Shapes, labels: IntArray) -> float:
