@@ -9,7 +9,16 @@ from koncord import Consensus, FederatedClustering, KFed, KnownCounts
 from koncord._records import from_json, json_values
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
 from koncord.report.federation import about_site_effect, notes_of
-from koncord.report.sure import about_distances, about_fewer, about_next, belief, ordinal, sentences, stability_of
+from koncord.report.sure import (
+    about_distances,
+    about_fewer,
+    about_next,
+    about_valleys,
+    belief,
+    ordinal,
+    sentences,
+    stability_of,
+)
 
 
 def cluster(apart=2.5, nearest=1, sites=3, rows=100, stability=0.9):
@@ -46,6 +55,32 @@ def test_clusters_that_may_be_cuts_are_named(apart, words):
     assert said.startswith("1 cluster of 3 stands clearly apart from all others; 1 and 2 are ")
     assert words in said
     assert about_distances(sure(cluster(apart, 1), cluster(apart, 0))).startswith("No cluster stands clearly apart")
+
+
+def test_clusters_without_a_valley_between_them_are_named_and_counted_as_one():
+    def with_valley(nearest, valley, apart=1.6):
+        return replace(cluster(apart, nearest), valley=valley)
+
+    found = [with_valley(1, 0.01), with_valley(0, 0.01), with_valley(1, 0.9), with_valley(2, 0.02)]
+    said = about_valleys(sure(*found))
+    assert said.startswith("The density has no valley between clusters 0 and 1; 2 and 3: ")
+    assert said.endswith("With these joined, K would be 2.")
+    chain = [with_valley(max(at - 1, 1 - at), 0.0) for at in range(8)]
+    assert "3 and 4; 3 more pairs: " in about_valleys(sure(*chain))
+    assert about_valleys(sure(*chain)).endswith("K would be 1.")
+    assert about_valleys(sure(with_valley(1, 0.3), with_valley(0, 0.3))) is None
+    assert about_valleys(sure(with_valley(1, 0.0, apart=2.1), with_valley(0, 0.0, apart=2.1))) is None  # no single peak
+    assert about_valleys(sure(cluster(), cluster(nearest=0))) is None  # of a model before valleys were told
+
+
+def test_a_real_run_tells_how_deep_the_valleys_are():
+    model = fitted(three()).model_
+    assert min(each.valley for each in model.confidence.clusters) > 0.9
+    assert from_json(Confidence, json_values(model.confidence)) == model.confidence
+    rng = np.random.default_rng(0)
+    cloud = fitted([rng.standard_exponential((2000, 2)) ** 2 for _ in range(5)]).model_
+    if cloud.n_clusters > 1:
+        assert min(each.valley for each in cloud.confidence.clusters) < 0.3
 
 
 def test_the_next_cluster_is_a_cut_through_a_named_one():

@@ -7,6 +7,8 @@ HALVES_OF_A_GAUSSIAN, SINGLE_PEAK = 1.32, 1.73
 # Share of its rows that a stable cluster has in common with its counterpart (Hennig, 2007); below the second it
 # dissolves.
 STABLE, DISSOLVES = 0.75, 0.5
+# Depth of a valley of the density up to which there is none.
+NO_VALLEY = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +17,7 @@ class ClusterConfidence:
 
     apart: float | None  # d' from its nearest cluster; None of the only one
     nearest: int | None  # which that is
+    valley: float | None = None  # how far the density falls on the way to it, 0 to 1; None of the only one
     sites: int  # that reported a micro-cluster in it
     rows: int  # of these micro-clusters
     stability: float | None  # share that comes back with half of the sites; None: not testable, one site holds it

@@ -52,7 +52,7 @@ from koncord.report.profiles import profiles
 from koncord.report.rendering import rendered
 from koncord.report.style import CSS
 from koncord.report.summary import opening_sentences
-from koncord.report.sure import sentences, stability_of
+from koncord.report.sure import sentences, stability_of, valley_of
 from koncord.report.treefigure import MOST_DRAWN, tree_drawing, tree_table
 from koncord.runs.folder import PAGE, SITES, read_run
 from koncord.runs.record import RunRecord
@@ -174,14 +174,14 @@ def evidence_table(model: GlobalModel) -> TableView | None:
     if found is None:
         return None
     rows: list[list[Cell]] = [
-        [Chip(at), *nearest_cells(each), stability_of(each), str(each.sites), f"{each.rows:,}"]
+        [Chip(at), *nearest_cells(each), valley_of(each), stability_of(each), str(each.sites), f"{each.rows:,}"]
         for at, each in enumerate(found.clusters)
     ]
     return TableView(
         caption="What speaks for each cluster",
         columns=[
             *words("cluster"),
-            *numeric("apart", "from", "stability", "supporting sites", "rows in micro-clusters"),
+            *numeric("apart", "from", "valley", "stability", "supporting sites", "rows in micro-clusters"),
         ],
         rows=rows,
     )

@@ -10,6 +10,7 @@ from koncord._words import counted, joined
 from koncord.aggregate.confidence import (
     DISSOLVES,
     HALVES_OF_A_GAUSSIAN,
+    NO_VALLEY,
     SINGLE_PEAK,
     STABLE,
     ClusterConfidence,
@@ -18,6 +19,7 @@ from koncord.aggregate.confidence import (
 from koncord.model.globalmodel import GlobalModel
 
 NOT_TESTABLE = "not testable"
+MOST_PAIRS = 4  # of clusters that a sentence names
 ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth")
 
 
@@ -42,6 +44,7 @@ def sentences(model: GlobalModel) -> list[str]:
     effects = site_effects(model)
     said = [
         belief(model),
+        about_valleys(sure),
         about_site_effects(effects),
         about_sites(sure, effects),
         about_stability(sure),
@@ -101,6 +104,31 @@ def about_next(sure: Confidence) -> str | None:
     if k > 1 and cut.apart >= SINGLE_PEAK:
         return f"{said}, which stands apart too: there may be more clusters."
     return f"{said}."
+
+
+def about_valleys(sure: Confidence) -> str | None:
+    """Clusters that run into their nearest one, and how many there would be without these cuts.
+
+    Not those farther apart than halves of a single peak: few micro-clusters of a small one may hide a valley.
+    """
+    pairs = {
+        (min(at, each.nearest), max(at, each.nearest))
+        for at, each in enumerate(sure.clusters)
+        if each.nearest is not None and each.apart is not None and each.apart < SINGLE_PEAK
+        if each.valley is not None and each.valley < NO_VALLEY
+    }
+    if not pairs:
+        return None
+    named = [f"{one} and {other}" for one, other in sorted(pairs)]
+    if len(named) > MOST_PAIRS:
+        named = [*named[:MOST_PAIRS], f"{len(named) - MOST_PAIRS} more pairs"]
+    groups = list(range(len(sure.clusters)))
+    for one, other in pairs:
+        groups = [groups[one] if each == groups[other] else each for each in groups]
+    return (
+        f"The density has no valley between clusters {'; '.join(named)}: rare clusters that touch a frequent one look "
+        f"so, and so do parts of one cluster. With these joined, K would be {len(set(groups))}."
+    )
 
 
 def site_effects(model: GlobalModel) -> tuple[int, ...]:
@@ -195,6 +223,11 @@ def stability_of(cluster: ClusterConfidence) -> str:
 def apart_of(cluster: ClusterConfidence) -> str:
     """Distance and which cluster is nearest, as a cell of a table."""
     return "none" if cluster.apart is None else f"{cluster.apart:.1f} from {cluster.nearest}"
+
+
+def valley_of(cluster: ClusterConfidence) -> str:
+    """Depth of the valley on the way to the nearest cluster, as a cell of a table."""
+    return "none" if cluster.valley is None else f"{cluster.valley:.2f}"
 
 
 def k_range(ks: Sequence[int]) -> str:

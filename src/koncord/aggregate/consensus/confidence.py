@@ -72,15 +72,18 @@ def each_cluster(
 ) -> list[ClusterConfidence]:
     """Distance, support and stability of each cluster; nobody can look for one without its only client."""
     distances = clusters.distances()
+    nearest = distances.argmin(axis=1)
+    is_alone = len(clusters) == 1
+    valleys = np.zeros(1) if is_alone else clusters.valleys(nearest)
     found = []
     for cluster, stability in enumerate(stable_shares):
         own = labels == cluster
         n_clients = len(np.unique(clients[own]))
-        is_alone = len(clusters) == 1
         found.append(
             ClusterConfidence(
                 apart=None if is_alone else float(distances[cluster].min()),
-                nearest=None if is_alone else int(distances[cluster].argmin()),
+                nearest=None if is_alone else int(nearest[cluster]),
+                valley=None if is_alone else float(valleys[cluster]),
                 sites=n_clients,
                 rows=int(clusters.micro.counts[own].sum()),
                 stability=stability if n_clients > 1 else None,

@@ -114,11 +114,15 @@ class Shapes:
 
     def valleys(self, labels: IntArray) -> FloatArray:
         """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest."""
-        counts, means, scatters, tied = self.clusters(labels)
-        one, other = neighbors(means)
+        member = members(labels)
+        one, other = neighbors(self.moments(member)[1])
+        return self.valleys_between(labels, member, one, other).reshape(len(member), -1)
+
+    def valleys_between(self, labels: IntArray, member: FloatArray, one: IntArray, other: IntArray) -> FloatArray:
+        """Depth (n_pairs,) of the valley between the clusters of each pair; these have `member` (k, n)."""
+        counts, means, scatters, tied = self.moments(member)
         lines = discriminants(counts, means, scatters, tied, one, other)
-        depths = [self._valley(labels, means, a, b, line) for a, b, line in zip(one, other, lines, strict=True)]
-        return np.array(depths).reshape(len(means), -1)
+        return np.array([self._valley(labels, means, *pair) for pair in zip(one, other, lines, strict=True)])
 
     def _valley(self, labels: IntArray, means: FloatArray, one: int, other: int, line: FloatArray) -> float:
         length = line @ (means[other] - means[one])

@@ -55,6 +55,10 @@ class Clusters:
         """d' (k, k) of every two clusters; infinite on the diagonal."""
         return self.shapes.distances(self.member)
 
+    def valleys(self, nearest: IntArray) -> FloatArray:
+        """Depth (k,), from 0 to 1, of the valley of the density between each cluster and its `nearest` (k,)."""
+        return self.shapes.valleys_between(self.labels, self.member, np.arange(len(self)), nearest)
+
     def halves_apart(self, at: IntArray, sides: IntArray) -> float:
         """d' of the two sides (0 or 1) of some micro-clusters."""
         member = np.zeros((2, len(self.labels)))
