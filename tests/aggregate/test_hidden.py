@@ -168,6 +168,14 @@ def test_clear_clusters_are_taken_before_pieces_of_heavy_tails(monkeypatch):
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.5
 
 
+def test_pieces_with_next_to_no_separation_are_not_as_separated_as_the_clusters(monkeypatch):
+    """Of 0.02 and 0.06 both are small: less by 0.04 is not as good. The pieces have the larger gap."""
+    tables, states = made_tables(monkeypatch, "other_plant")(654, 3, 2000, tail=5)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ <= 7  # it was 13, and the score 0.04
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.7
+
+
 def test_a_rare_cluster_does_not_grow_into_a_frequent_one_that_is_no_gaussian(monkeypatch):
     tables, states = made_tables(monkeypatch, "other_plant")(1, 3, 2000, irrelevant=("exponential", 3))
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))

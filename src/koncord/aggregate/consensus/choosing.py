@@ -86,7 +86,7 @@ SHARE_OF_GAP, MOST_OF_GAP = 0.33, 0.3
 # With so many micro-clusters a cluster d' tells halves of one cluster well: the certainty of clusters counts so much of
 # what e times the clusters must add.
 MANY_MICRO_CLUSTERS, SHARE_OF_CERTAINTY = 40, 0.2
-# The most that clusterings may lack to be almost as separated as the best one, as a share of its separation.
+# The most that clusterings may lack to be almost as separated as another one, as a share of its separation.
 SHARE_OF_SEPARATION = 0.25
 # A clustering with less than this share of the largest gap leaves clusters together, however separated it is: a single
 # far cluster has the largest silhouette, and hides the others.
@@ -115,7 +115,7 @@ MOST_INSIDE, MOST_IN_A_COLUMN = 0.1, 6
 PIECES = 2
 # Clusters with so many times the separation of others are far more separated.
 MUCH_MORE_SEPARATED = 2.0
-# A clustering of less separation than this below another one is as separated.
+# The same of clusterings as separated, however large the separation is.
 AS_SEPARATED = 0.05
 # Pieces a cluster, on average, up to which certain clusters must be likelier cut than whole: where a clustering is much
 # finer, the certain ones are groups of clusters.
@@ -531,7 +531,7 @@ def better_of(
     if found.n_clusters <= standing.n_clusters:
         # Fewer clusters may stand apart for certain: among clusterings as separated as any, and no coarser than the
         # second answer.
-        least = most_separated - AS_SEPARATED
+        least = almost(most_separated)
         finer = [each for each in candidates if each.n_clusters >= found.n_clusters and each.separation >= least]
         certain = most_apart(each for each in finer if each.certainty >= CERTAIN)
         if is_certain:
@@ -541,9 +541,9 @@ def better_of(
             return certain if certain and is_much_coarser and look.is_likelier(certain, standing) else standing
         if certain is not None and len(look.micro.axes) > 0:
             return certain
-        is_as_separated = standing.separation > found.separation - AS_SEPARATED
+        is_as_separated = standing.separation > almost(found.separation)
         return standing if is_as_separated and look.is_likelier(standing, found) else found
-    is_as_good = found.separation >= standing.separation - AS_SEPARATED and found.gap >= standing.gap
+    is_as_good = found.separation >= almost(standing.separation) and found.gap >= standing.gap
     # Clusters that are certain are cut into a few pieces only where a mixture gains by it as well.
     is_cut = is_certain and found.n_clusters <= MOST_PIECES * standing.n_clusters
     return found if is_as_good and (not is_cut or look.is_likelier(found, standing)) else standing
@@ -625,6 +625,11 @@ def times_chance(candidates: Sequence[Candidate], null: Null, n_micro: int) -> f
     return min(gap, (gap + separation) / 2)
 
 
+def almost(separation: float, slack: float = AS_SEPARATED) -> float:
+    """The least separation that is almost as large: less by `slack`, and by no more than a share of it."""
+    return separation - min(slack, SHARE_OF_SEPARATION * abs(separation))
+
+
 def ratio(value: float, chance: float) -> float:
     if chance == 0.0:
         return inf if value > 0.0 else 0.0
@@ -638,7 +643,7 @@ def ranking(candidates: Sequence[Candidate], slack: float, n_micro: int) -> list
     separation.
     """
     most = max(each.separation for each in candidates)
-    close = [each for each in candidates if each.separation >= most - min(slack, SHARE_OF_SEPARATION * abs(most))]
+    close = [each for each in candidates if each.separation >= almost(most, slack)]
     due = min(SHARE_OF_GAP * max(each.gap for each in close), MOST_OF_GAP)  # for e times the clusters
 
     def lacks(each: Candidate, share_of_certainty: float = 0.0) -> float:
