@@ -600,7 +600,7 @@ def test_a_center_between_clusters_that_no_client_tells_rows_of_is_dropped_and_s
     outcome = refined_from(Chosen(n_rounds=3), near, centers=[[0, 0], [5, 0], [10, 0]])
     np.testing.assert_allclose(np.sort(outcome.centers[:, 0]), [0, 10])
     assert len(outcome.diagnostics.stabilities) == 2
-    assert "1 of them held no rows" in " ".join(outcome.diagnostics.notes)
+    assert "1 of them lost all" in " ".join(outcome.diagnostics.notes)
 
 
 def test_a_cluster_of_a_client_that_went_missing_is_kept():
@@ -1102,6 +1102,20 @@ def test_far_rows_do_not_shape_a_cluster_but_its_size():
     assert plain[1, 1] < 2 * plain[0, 0]  # by the far rows it is hardly longer one way than the other
     assert covariance[1, 1] > 4 * covariance[0, 0]
     assert np.trace(covariance) > np.trace(plain)
+
+
+def test_a_cluster_that_no_micro_cluster_is_most_of_is_none():
+    """Ten rows between the usual state and a fault, of 40,000: no site reported a micro-cluster of them."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = np.concatenate([rng.normal(size=(1500, 3)), rng.normal(3.5, 1, (60, 3))])
+        micro = micro_clusters_of(X, 20)
+        along = micro.means.sum(axis=1)
+        labels = np.digitize(along, [2.5, 5.5])  # the second is what lies between
+        labels = np.unique(labels, return_inverse=True)[1]
+        gaussians, shares = fit_gaussians(parts_of([micro], np.ones(3)), labels, rng)
+        assert set(shares.argmax(axis=1)) == set(range(len(gaussians.centers)))
+        np.testing.assert_allclose(shares.sum(axis=1), 1)
 
 
 def test_where_each_client_holds_one_cluster_the_clusters_stay_as_they_were_chosen():

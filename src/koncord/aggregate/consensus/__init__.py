@@ -660,7 +660,7 @@ def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random
         stabilities=tuple(stable_shares[cluster] for cluster in came_from),
         shifts=(),
         stopped="one round",
-        n_dropped=0,
+        n_dropped=chosen.n_clusters - len(gaussians.centers),
     )
 
 
@@ -794,8 +794,8 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         )
     if n_dropped:
         said.append(
-            f"{chosen} clusters were chosen; {n_dropped} of them held no rows that a client could tell of "
-            "after refinement, and were dropped."
+            f"{chosen} clusters were chosen; {n_dropped} of them lost all that clients reported to others when "
+            "the clusters were fitted, and are left out."
         )
     unsupported = set_aside(agreed)
     if unsupported:

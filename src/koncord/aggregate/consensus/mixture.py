@@ -98,9 +98,8 @@ def fit_gaussians(
     shares = best.shares
     if is_largest_cut(rows_in(parts, labels, shares)):
         return maximized(parts, chosen), chosen
-    # A cluster may lose all of its micro-clusters to others; one that some micro-cluster is most of stays.
-    is_most = np.bincount(shares.argmax(axis=1), minlength=k) > 0
-    kept = is_most | (parts.counts @ shares >= 1)
+    # A cluster may lose all of its micro-clusters to others: a few rows of each are no cluster.
+    kept = np.bincount(shares.argmax(axis=1), minlength=k) > 0
     shares = shares[:, kept]
     gaussians = Gaussians(
         centers=centers_of(parts, shares, best.means[kept]),
