@@ -7,10 +7,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FederatedClustering, KnownCounts
 from koncord.aggregate.consensus import hidden
-from koncord.aggregate.consensus.choosing import CLEAR
 from koncord.aggregate.consensus.hidden import hidden_in
 from koncord.aggregate.consensus.microclusters import micro_clusters_by, micro_clusters_of, stacked
-from koncord.aggregate.consensus.separation import Shapes
+from koncord.aggregate.consensus.separation import CLEAR, Shapes
 from koncord.kernels.cutting import groups_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -180,6 +179,38 @@ def test_a_rare_cluster_does_not_grow_into_a_frequent_one_that_is_no_gaussian(mo
     tables, states = made_tables(monkeypatch, "other_plant")(1, 3, 2000, irrelevant=("exponential", 3))
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.9
+
+
+@pytest.mark.parametrize(("seed", "lost"), [(718, 0.81), (720, 0.78)])
+def test_a_frequent_cluster_that_one_gaussian_holds_nearly_as_well_is_found(monkeypatch, seed, lost):
+    """A fault of one row in ten, 4.2 and 4.5 standard deviations off: two Gaussians are hardly likelier."""
+    tables, states = made_tables(monkeypatch, "plant")(seed, 10, 2000, 0)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 6
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > lost + 0.1
+
+
+def test_a_tail_is_as_long_on_the_other_side_and_a_cluster_is_not():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.standard_t(5, (20_000, 3)), rng.normal([6, 0, 0], 0.5, (500, 3))])
+    micro = micro_clusters_of(X, 20)
+    far = micro.means[:, :2]
+    labels = np.select([far[:, 0] > 4, far[:, 1] > 3.2], [1, 2], 0)
+    fault, tail = Shapes(micro, micro.covariance_inside()).as_long_beyond(labels, 0, np.array([1, 2]))
+    # The plain twin: rows beyond half a standard deviation before the mean of the piece, on both sides.
+    edge = far[labels == 2, 1].mean() - 0.2
+    plain = (X[:, 1] < -edge).sum() / (X[:, 1] > edge).sum()
+    assert fault < 0.1  # the other tail alone
+    assert abs(tail - plain) < 0.35
+    assert tail > 0.5
+
+
+def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeypatch):
+    tables, states = made_tables(monkeypatch, "other_plant")(705, 1, 8000, tail=5)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 5  # it was 10: five tails beside four of the faults
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.8
+    assert any("5 groups of few rows at the edge" in note for note in found.model_.diagnostics.notes)
 
 
 def test_odd_rows_that_sites_had_left_over_are_no_seventh_state(monkeypatch):

@@ -17,6 +17,7 @@ import numpy as np
 
 from koncord._jobs import begun
 from koncord._validation import LARGEST_VALUE, check_count, check_number
+from koncord._words import counted
 from koncord.aggregate.base import (
     Aggregator,
     ClientStep,
@@ -32,7 +33,7 @@ from koncord.aggregate.base import (
 from koncord.aggregate.confidence import Confidence
 from koncord.aggregate.consensus import cellcounts, commoncells
 from koncord.aggregate.consensus.calibration import Offsets, aligned, find_offsets, site_effects
-from koncord.aggregate.consensus.choosing import CLEAR, SINGLE_PEAK, Choice, choose
+from koncord.aggregate.consensus.choosing import Choice, choose
 from koncord.aggregate.consensus.commoncells import (
     CellCounts,
     CommonCells,
@@ -51,7 +52,7 @@ from koncord.aggregate.consensus.microclusters import (
     stacked,
 )
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
-from koncord.aggregate.consensus.separation import members
+from koncord.aggregate.consensus.separation import CLEAR, SINGLE_PEAK, members
 from koncord.aggregate.consensus.streaming import streamed_report, streamed_sums
 from koncord.aggregate.consensus.support import (
     SUPPORT_REACH,
@@ -783,6 +784,11 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         said.append(
             "A few odd rows, in micro-clusters far wider than others, were counted with the nearest cluster: they are "
             "not alike enough to be one of their own."
+        )
+    if agreed.choice.n_in_tails:
+        said.append(
+            f"{counted(agreed.choice.n_in_tails, 'group')} of few rows at the edge of the largest cluster were counted "
+            "with it: it is as long on the other side, so they are of its tails."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

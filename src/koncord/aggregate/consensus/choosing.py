@@ -25,7 +25,8 @@ A cluster that holds most of the rows is then looked at on its own in the same w
 that is inside the others. Pieces with a valley of the density around them become clusters of their own: those of a
 skewed or heavy-tailed cloud have none. Then a mixture of two Gaussians looks for a cluster that is hidden in another
 one (`koncord.aggregate.consensus.hidden`). Last, odd rows that clients had left over, very few and in micro-clusters
-far wider than others, are no cluster.
+far wider than others, are no cluster. Nor are few rows that run into a cluster that holds most of them, where it is as
+long on the other side: they are of its tail.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +38,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from koncord._jobs import spread
+from koncord.aggregate.confidence import NO_VALLEY
 from koncord.aggregate.consensus.hidden import hidden_in
 from koncord.aggregate.consensus.hierarchies import (
     AVERAGE,
@@ -60,7 +62,7 @@ from koncord.aggregate.consensus.microclusters import (
 )
 from koncord.aggregate.consensus.mixture import MOST_ROWS, information
 from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate, Null, NullOf, split_into_micro_clusters
-from koncord.aggregate.consensus.separation import Shapes
+from koncord.aggregate.consensus.separation import APART, CLEAR, SINGLE_PEAK, Shapes, members
 from koncord.kernels.assign import means_by_label, nearest
 from koncord.types import BoolArray, FloatArray, IntArray
 
@@ -91,9 +93,8 @@ SHARE_OF_SEPARATION = 0.25
 # A clustering with less than this share of the largest gap leaves clusters together, however separated it is: a single
 # far cluster has the largest silhouette, and hides the others.
 LEAST_SHARE_OF_GAP = 0.4
-# d' beyond which a cluster stands apart: between two halves of one Gaussian (1.32) and two Gaussians two standard
-# deviations apart (1.46). What a cluster adds and takes away at most, so that no single one outweighs the others.
-APART, MOST_GAINED, MOST_LOST = 1.45, 0.3, 0.5
+# What d' beyond `APART` adds and takes away at most, so that no single cluster outweighs the others.
+MOST_GAINED, MOST_LOST = 0.3, 0.5
 # Share of the most that clusters can gain: from here on they are certain, and certain enough to weigh columns by.
 CERTAIN, WEIGHING = 0.8, 0.6
 # Clusters that may stand apart less to be nearly as many: not even one of them; and hardly fewer.
@@ -104,10 +105,6 @@ MUCH_FINER = 1.6
 # So many times as far apart, certain clusters are taken before more of them that are neither as separated nor as
 # compact: the others are micro-clusters between two clusters, of rows of both.
 MUCH_FARTHER = 1.8
-# d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
-SINGLE_PEAK = 1.75
-# d' from which on clusters do not overlap: about that of two Gaussians four standard deviations apart.
-CLEAR = 2.0
 # Of a column that weighs by clear clusters of its own: the share of its variance that is left inside them, and the most
 # clusters that it may have.
 MOST_INSIDE, MOST_IN_A_COLUMN = 0.1, 6
@@ -125,6 +122,8 @@ LEAST_VALLEY = 0.3
 # Of odd rows that clients had left over: their share of all rows at most, and how many times as wide as usual their
 # micro-clusters are.
 MOST_LEFT_OVER, TIMES_AS_WIDE = 0.01, 3.0
+# Of a piece of a tail: its share of all rows at most, and the rows of the other tail for each of its own at least.
+MOST_IN_A_TAIL, AS_LONG = 0.012, 0.4
 # Added to the share of a column's variance that is inside clusters, so that no column outweighs all others.
 LEAST_INSIDE = 0.1
 
@@ -144,6 +143,7 @@ class Choice:
     scales: FloatArray  # (n_features,) weights of the columns that the chosen clustering was found with
     stands_apart: bool = False  # whether it was chosen because its clusters stand apart
     n_left_over: int = 0  # clusters that were none, but odd rows
+    n_in_tails: int = 0  # that were none, but pieces of the tails of a frequent one
     look: "Look"  # all clusterings among which it was chosen
 
 
@@ -227,7 +227,7 @@ def choose(
         micro, rows, rng, max_clusters=max_clusters, slack=slack, null_of=null_of or split_into_micro_clusters
     )
     stands_apart = chosen is most_apart(look.candidates)
-    n_left_over = 0
+    n_left_over = n_in_tails = 0
     if null_of is None and chosen.n_clusters > 1 and len(micro.axes):
         inside = inside_largest(look, chosen, rows, rng, max_clusters=max_clusters, slack=slack)
         if inside is not None:
@@ -241,9 +241,10 @@ def choose(
         if labels.max() + 1 > chosen.n_clusters:
             look = with_candidate(look, labels)
             chosen = look.candidates[-1]
-        is_left = left_over(look, chosen)
+        is_odd, is_tail = left_over(look, chosen), in_tails(look, chosen)
+        is_left = is_odd | is_tail
         if is_left.any() and (~is_left).sum() > 1:
-            n_left_over = int(is_left.sum())
+            n_left_over, n_in_tails = int(is_odd.sum()), int((is_tail & ~is_odd).sum())
             look = with_candidate(look, without(look, chosen, is_left), chosen.hierarchy)
             chosen = look.candidates[-1]
     others = [each for each in look.candidates if each.n_clusters != chosen.n_clusters]
@@ -262,6 +263,7 @@ def choose(
         scales=look.scales,
         stands_apart=stands_apart,
         n_left_over=n_left_over,
+        n_in_tails=n_in_tails,
         look=look,
     )
 
@@ -351,6 +353,24 @@ def left_over(look: Look, chosen: Candidate) -> BoolArray:
     is_wide = np.bincount(labels, look.micro.scatters) >= TIMES_AS_WIDE * usual * rows
     is_near = (look.shapes.apart(labels) < SINGLE_PEAK) & ~look.standing_alone(chosen)
     found: BoolArray = is_wide & is_near & (rows <= MOST_LEFT_OVER * counts.sum())
+    return found
+
+
+def in_tails(look: Look, chosen: Candidate) -> BoolArray:
+    """Which clusters (k,) are pieces of the tails of the cluster that holds most of the rows.
+
+    They are few, run into it without a valley of the density, and it is as long on the other side.
+    """
+    labels, counts = look.labels_of(chosen), look.micro.counts
+    rows = np.bincount(labels, counts)
+    largest = int(rows.argmax())
+    found = np.zeros(len(rows), dtype=np.bool_)
+    few = np.flatnonzero(rows <= MOST_IN_A_TAIL * counts.sum())
+    if rows[largest] >= MOST_ROWS * counts.sum() and len(few):
+        valleys = look.shapes.valleys_between(labels, members(labels), few, np.full(len(few), largest))
+        found[few] = valleys < NO_VALLEY
+        pieces = np.flatnonzero(found)
+        found[pieces] = look.shapes.as_long_beyond(labels, largest, pieces) >= AS_LONG
     return found
 
 

@@ -4,7 +4,8 @@ A rare cluster a few standard deviations from a frequent one need not have a bra
 columns the micro-clusters of one cloud are as far from each other as from it. A mixture of two Gaussians that starts
 there finds it. Started at the edge of a single cloud, the second Gaussian dies out, or grows until both overlap; in a
 heavy tail it is wider than the cloud, or makes the rows that it has hardly likelier. So one that is no wider than the
-cloud may overlap with it where it makes its rows much likelier; a wider one must be clearly apart.
+cloud may overlap with it where it makes its rows much likelier, or where it is farther off than a piece of a single
+peak can be and has more rows than a tail; a wider one must be clearly apart.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.mixture import Parts, fit_to_means, log_likelihood, parts_of, whitened
-from koncord.aggregate.consensus.separation import Shapes, ridged
+from koncord.aggregate.consensus.separation import APART, SINGLE_PEAK, Shapes, ridged
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Places far from the middle at which a second Gaussian starts, at most.
@@ -24,9 +25,12 @@ LEAST_MICRO_CLUSTERS = 2
 # standard deviations apart, and one row in 150 is of the second. Most pieces of heavy tails add less.
 LEAST_GAIN = 3.0
 # The same of a compact one: it is up to so many times as wide as the cloud, and of so many micro-clusters; pieces of
-# tails that are so are rare, and add less. Its d' is that of two Gaussians two standard deviations apart.
-LEAST_GAIN_OF_COMPACT, LEAST_APART_OF_COMPACT = 2.0, 1.45
+# tails that are so are rare, and add less. It must stand apart.
+LEAST_GAIN_OF_COMPACT = 2.0
 MOST_TIMES_AS_WIDE, LEAST_MICRO_CLUSTERS_OF_COMPACT = 1.15, 4
+# The same of a frequent one, with at least so large a share of the rows and about as wide as the cloud: one Gaussian
+# holds both better, so there is less to gain. But it must be farther off than a piece of a single peak can be.
+LEAST_GAIN_OF_FREQUENT, LEAST_SHARE, LEAST_TIMES_AS_WIDE = 0.35, 0.02, 0.75
 
 
 def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
@@ -44,9 +48,13 @@ def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
     distances = [float(shapes.apart(each.astype(np.int64)).min()) for each in large]
     for at in sorted(range(len(large)), key=lambda at: -distances[at]):
         is_hidden = large[at]
-        is_wide = times_as_wide(shapes, is_hidden.astype(np.int64)) > MOST_TIMES_AS_WIDE
-        is_compact = is_hidden.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT and not is_wide
-        due, likelier = (LEAST_APART_OF_COMPACT, LEAST_GAIN_OF_COMPACT) if is_compact else (least_apart, LEAST_GAIN)
+        width = times_as_wide(shapes, is_hidden.astype(np.int64))
+        share = parts.counts[is_hidden].sum() / parts.counts.sum()
+        due, likelier = least_apart, LEAST_GAIN
+        if is_hidden.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT and width <= MOST_TIMES_AS_WIDE:
+            due, likelier = APART, LEAST_GAIN_OF_COMPACT
+            if share >= LEAST_SHARE and width >= LEAST_TIMES_AS_WIDE:
+                due, likelier = SINGLE_PEAK, LEAST_GAIN_OF_FREQUENT
         if distances[at] >= due and gain(parts, is_hidden) >= likelier:
             return is_hidden
     return None

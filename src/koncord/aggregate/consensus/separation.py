@@ -11,11 +11,19 @@ from itertools import combinations
 
 import numpy as np
 from scipy.spatial.distance import cdist
+from scipy.special import ndtr
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.kernels.assign import means_by_label
 from koncord.types import BoolArray, FloatArray, IntArray
 
+# d' beyond which a cluster stands apart: between two halves of one Gaussian (1.32) and two Gaussians two standard
+# deviations apart (1.46).
+APART = 1.45
+# d' up to which two clusters may be halves of a cloud with a single peak: the root of 3, and a little for chance.
+SINGLE_PEAK = 1.75
+# d' from which on clusters do not overlap: about that of two Gaussians four standard deviations apart.
+CLEAR = 2.0
 # Columns up to which clusters are compared along all axes: a rare cluster may lie along the last of them. Of more
 # columns it is along the leading principal axes: in more, the covariances of small clusters would be noise.
 ALL_AXES, MOST_AXES = 16, 10
@@ -35,6 +43,7 @@ FEW_MICRO_CLUSTERS, WIDER = 6, 2.0
 # Of the squared distance of two clusters: how far off the line between them a cluster of rows of both may be. And the
 # share of the scatter of such rows that it has at least.
 MOST_ASIDE, LEAST_OF_MIXED = 0.05, 0.5
+EDGE = 0.5  # of a piece of a tail, in its standard deviations from its mean
 LEAST_WIDTH = 0.02  # of a micro-cluster on the line, as a share of the distance of the means
 
 
@@ -138,6 +147,24 @@ class Shapes:
         lower_peak = np.minimum(np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1])
         shares = np.divide(density, lower_peak, out=np.ones_like(density), where=lower_peak > 0)
         return float((1 - shares).max())
+
+    def as_long_beyond(self, labels: IntArray, middle: int, pieces: IntArray) -> FloatArray:
+        """Rows beyond the mirror image of each piece, about the mean of the cluster `middle`, for each row beyond it.
+
+        Rows are those of the middle and the pieces. A tail of noise has a like on the other side, a cluster has none.
+        """
+        counts, means, scatters, tied = self.clusters(labels)
+        own = np.isin(labels, [middle, *pieces])
+        found = np.empty(len(pieces))
+        lines = discriminants(counts, means, scatters, tied, np.full(len(pieces), middle), pieces)
+        for at, (piece, line) in enumerate(zip(pieces, lines, strict=True)):
+            places = (self.means[own] - means[middle]) @ line
+            widths = np.sqrt(np.einsum("i,lij,j->l", line, self.covariances[own], line))
+            width = np.sqrt(line @ scatters[piece] @ line / counts[piece])
+            edge = (means[piece] - means[middle]) @ line - EDGE * width
+            beyond, opposite = (self.counts[own] @ ndtr((side * places - edge) / widths) for side in (1, -1))
+            found[at] = opposite / beyond
+        return found
 
 
 def second_moments(counts: FloatArray, means: FloatArray, covariances: FloatArray) -> FloatArray:
