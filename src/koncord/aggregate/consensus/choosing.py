@@ -119,6 +119,10 @@ AS_SEPARATED = 0.05
 MOST_PIECES = 2.5
 # Depth of a valley in the density that is more than the unevenness of a density of micro-clusters.
 LEAST_VALLEY = 0.3
+# The same between two pieces of a flat cloud, which the cut makes: those are narrower at it.
+DEEP_VALLEY = 0.5
+# Rows of such a piece, at least, in units of those of the mean one.
+LEAST_OF_A_PIECE = 0.3
 # Of odd rows that clients had left over: their share of all rows at most, and how many times as wide as usual their
 # micro-clusters are.
 MOST_LEFT_OVER, TIMES_AS_WIDE = 0.01, 3.0
@@ -183,14 +187,39 @@ class Look:
         return bool(self.standing_alone(candidate).any())
 
     def standing_alone(self, candidate: Candidate) -> BoolArray:
-        """Which clusters (k,) have a valley between them and each of their nearest."""
-        valleys = self.shapes.valleys(self.labels_of(candidate))
-        is_alone: BoolArray = valleys.min(axis=1, initial=1.0) >= LEAST_VALLEY
+        """Which clusters (k,) have a valley between them and each of their nearest.
+
+        It must be deep where they are no farther apart than pieces of a single peak.
+        """
+        labels = self.labels_of(candidate)
+        valleys = self.shapes.valleys(labels)
+        due = np.where(self.shapes.apart(labels) < SINGLE_PEAK, DEEP_VALLEY, LEAST_VALLEY)
+        is_alone: BoolArray = valleys.min(axis=1, initial=1.0) >= due
         return is_alone & bool(valleys.size)
 
     def has_valley(self, *candidates: Candidate) -> bool:
         """Whether one of the candidates has two clusters with a deep valley of the density between them."""
         return any(self.shapes.deepest_valley(self.labels_of(each)) >= LEAST_VALLEY for each in candidates)
+
+    def are_pieces(self, candidate: Candidate, other: Candidate) -> bool:
+        """Whether the clusters of the candidate that are inside the same one of another may be pieces of one peak.
+
+        Each is no farther from its nearest there than such pieces may be, with no deep valley of the density between
+        them; and none is much smaller than the others, for a rare cluster is no piece.
+        """
+        labels = self.labels_of(candidate)
+        rows = np.zeros((candidate.n_clusters, other.n_clusters))
+        np.add.at(rows, (labels, self.labels_of(other)), self.micro.counts)
+        inside = rows.argmax(axis=1)
+        member = members(labels)
+        distances = np.where(inside[:, None] == inside, self.shapes.distances(member), np.inf)
+        pieces = np.flatnonzero(np.isfinite(distances.min(axis=1)))
+        nearest = distances[pieces].argmin(axis=1)
+        is_near = distances[pieces, nearest] < SINGLE_PEAK
+        valleys = self.shapes.valleys_between(labels, member, pieces, nearest)
+        of_all = np.bincount(inside, rows.sum(axis=1)) / np.maximum(np.bincount(inside), 1)  # mean rows of a piece
+        is_large = rows.sum(axis=1)[pieces] >= LEAST_OF_A_PIECE * of_all[inside[pieces]]
+        return bool(is_near.all() and (valleys < DEEP_VALLEY).all() and is_large.all())
 
     def exceeds_null(self, candidate: Candidate) -> bool:
         """Whether the candidate is more compact than by chance, and much more separated.
@@ -315,8 +344,7 @@ def inside_largest(
     found = choose(part, np.ceil(rows * share).astype(np.int64), rng, max_clusters=most, slack=slack)
     if found.chosen is ONE_CLUSTER:
         return None
-    is_apart = found.look.shapes.apart(found.look.labels_of(found.chosen)) > APART
-    is_piece = found.look.standing_alone(found.chosen) & is_apart & (np.bincount(found.labels) > 1)
+    is_piece = found.look.standing_alone(found.chosen) & (np.bincount(found.labels) > 1)
     pieces = np.where(is_piece, np.cumsum(is_piece), 0) - int(is_piece.all())
     return (pieces[found.labels], found.stands_apart) if pieces.any() else None
 
@@ -525,18 +553,23 @@ def best_of_all(look: Look, candidates: Sequence[Candidate], is_structured: bool
             return ONE_CLUSTER
         return standing if standing.certainty >= WEIGHING and standing.least_apart > APART else certain
     best = better_of(look, candidates, standing, found, most_separated=max(each.separation for each in compact))
-    clear = most_apart(clear_ones(candidates)) if best.certainty < CERTAIN else None
-    return clear if clear is not None and is_better(look, clear, best) else best
+    clear = most_apart(clear_ones(candidates))
+    if clear is None:
+        return best
+    is_cut = clear.n_clusters < best.n_clusters and clear.separation >= best.separation and look.are_pieces(best, clear)
+    return clear if is_cut or (best.certainty < CERTAIN and is_better(look, clear, best)) else best
 
 
 def is_better(look: Look, clear: Candidate, other: Candidate) -> bool:
     """Whether clear clusters are better than those that are not: as separated, likelier, and of comparable gap.
 
-    The gap does not count where the others are no more separated than by chance: then they are pieces of heavy tails.
+    The gap does not count where the others are no more separated, or no more compact, than by chance: then they are
+    pieces of heavy tails, or of a cloud along a few axes.
     Nor where they are up to twice as many, and far less separated: then they are pieces of a frequent cluster beside
     the same rare ones, which have no gap.
     """
-    is_by_chance = other.separation <= TIMES_CHANCE * look.null.separation_by_chance
+    null = look.null
+    is_by_chance = other.separation <= TIMES_CHANCE * null.separation_by_chance or other.gap <= null.gap_by_chance
     has_few_pieces = other.n_clusters <= PIECES * clear.n_clusters
     is_far_less = has_few_pieces and clear.separation >= MUCH_MORE_SEPARATED * other.separation
     is_as_compact = is_by_chance or is_far_less or clear.gap >= LEAST_SHARE_OF_GAP * other.gap
