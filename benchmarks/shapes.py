@@ -1,7 +1,7 @@
 """The default on made tables: clouds without clusters, plants, a far cluster; MNIST at ten sites; other seeds of a run.
 
     .venv/bin/python benchmarks/shapes.py clouds [--draws 10] [--large]
-    .venv/bin/python benchmarks/shapes.py plants others [--draws 8] [--first-seed 100]
+    .venv/bin/python benchmarks/shapes.py plants others flat [--draws 8] [--first-seed 100]
     .venv/bin/python benchmarks/shapes.py below [--draws 4]
     .venv/bin/python benchmarks/shapes.py mnist seeds natural    # need KONCORD_DATA
 
@@ -9,7 +9,8 @@ Columns are prepared as by default. `clouds`: one Gaussian, t, log-normal and un
 with `--large`, 5 of 8,000; the right answer is K = 1, or a note. `plants`: a dominating state and five faults at two or
 three of five sites each; of rarer faults there are more rows. And five clusters that touch beside one far off.
 `others`: the same with other sensors: fewer, more, heavy-tailed, skewed, moved by common causes, beside columns that
-tell nothing.
+tell nothing. `flat`: the usual state is no Gaussian: uniform, uniform along two columns, moved along all sensors by a
+load, bent, a ring.
 `below`: a cluster of which each of forty sites has fewer rows than the floor of 20, by default and with secure sums.
 `mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets; `natural`: K and ARI for ten
 seeds on sets whose rows have sites of their own.
@@ -214,6 +215,53 @@ def others(n_draws: int, first_seed: int) -> None:
             scores(f"faults of {percent} %, {name}", cases, how.get("n_faults", 5) + 1)
 
 
+USUAL_STATES: dict[str, Callable[[np.random.Generator, int, int], Any]] = {
+    "uniform": lambda rng, n, d: rng.uniform(-2, 2, (n, d)),
+    "uniform along two": lambda rng, n, d: np.c_[rng.uniform(-2.5, 2.5, (n, 2)), 0.5 * rng.standard_normal((n, d - 2))],
+    "moved by a load": lambda rng, n, d: (
+        rng.uniform(-3, 3, (n, 1)) * np.linspace(1, -0.5, d) + 0.5 * rng.standard_normal((n, d))
+    ),
+    "bent": lambda rng, n, d: bent(rng.standard_normal((n, d))),
+    "ring": lambda rng, n, d: on_a_ring(rng, n, d),
+}
+
+
+def bent(X: Any) -> Any:
+    X[:, 1] += 0.8 * (X[:, 0] ** 2 - 1)
+    return X
+
+
+def on_a_ring(rng: np.random.Generator, n: int, d: int) -> Any:
+    turns = rng.uniform(0, 2 * np.pi, n)
+    return np.c_[2.5 * np.cos(turns), 2.5 * np.sin(turns), np.zeros((n, d - 2))] + 0.4 * rng.standard_normal((n, d))
+
+
+def flat_plant(seed: int, state: str, n_sensors: int, n_faults: int, share: float) -> Dealt:
+    """Five sites of 2,000 rows; faults, at every site, are off by 5 to 8 in two sensors, with half of the noise."""
+    rng = np.random.default_rng([seed, 74])
+    faults = np.zeros((n_faults + 1, n_sensors))
+    for fault in range(1, n_faults + 1):
+        sensors = rng.choice(n_sensors, 2, replace=False)
+        faults[fault, sensors] = rng.choice([-1, 1], 2) * rng.uniform(5, 8, 2)
+    tables, states = [], []
+    for _ in range(5):
+        own = rng.choice(n_faults + 1, 2000, p=[1 - n_faults * share, *[share] * n_faults])
+        X = 0.5 * rng.standard_normal((2000, n_sensors))
+        X[own == 0] = USUAL_STATES[state](rng, int((own == 0).sum()), n_sensors)
+        tables.append(X + faults[own])
+        states.append(own)
+    return tables, np.concatenate(states)
+
+
+def flat(n_draws: int, first_seed: int) -> None:
+    for state in USUAL_STATES:
+        for n_sensors, n_faults, share in ((2, 2, 0.05), (4, 4, 0.03), (8, 4, 0.03), (4, 3, 0.15)):
+            cases = [
+                flat_plant(seed, state, n_sensors, n_faults, share) for seed in range(first_seed, first_seed + n_draws)
+            ]
+            scores(f"{state}, {n_sensors} sensors, {n_faults} faults of {share:.0%}", cases, n_faults + 1)
+
+
 def below_floor(seed: int, n_columns: int, n_rare: int) -> Dealt:
     """Forty sites of two clusters of 150 rows and one of `n_rare`, eight and ten standard deviations off."""
     rng = np.random.default_rng([seed, 73])
@@ -265,7 +313,7 @@ def natural() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="+", choices=("clouds", "plants", "others", "below", "mnist", "seeds", "natural")
+        "parts", nargs="+", choices=("clouds", "plants", "others", "flat", "below", "mnist", "seeds", "natural")
     )
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=100)
@@ -278,6 +326,8 @@ def main() -> None:
         plants(args.draws, args.first_seed)
     if "others" in args.parts:
         others(args.draws, args.first_seed)
+    if "flat" in args.parts:
+        flat(args.draws, args.first_seed)
     if "below" in args.parts:
         below(args.draws, args.first_seed)
     if "mnist" in args.parts:

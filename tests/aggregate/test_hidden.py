@@ -213,6 +213,29 @@ def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeyp
     assert any("5 groups of few rows at the edge" in note for note in found.model_.diagnostics.notes)
 
 
+@pytest.mark.parametrize("state", ["uniform", "uniform along two", "moved by a load"])
+@pytest.mark.parametrize("n_sensors", [2, 4])
+def test_a_flat_usual_state_beside_faults_is_one_cluster(monkeypatch, state, n_sensors):
+    """A mixture of Gaussians is likelier with the state in pieces; these are 1.5 to 1.75 apart."""
+    tables, states = made_tables(monkeypatch, "flat_plant")(800, state, n_sensors, 2, 0.05)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 3
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.99  # it was 0.1 to 0.3
+
+
+def test_clusters_that_touch_beside_a_far_one_are_no_pieces(monkeypatch):
+    """Each is 4.5 standard deviations from the next: farther apart than pieces of one peak."""
+    tables, _ = made_tables(monkeypatch, "far_cluster")(700, 4.5)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert found.n_clusters_ == 6
+
+
+def test_clusters_no_more_compact_than_by_chance_do_not_outweigh_clear_ones_by_their_gap(monkeypatch):
+    tables, states = made_tables(monkeypatch, "other_plant")(700, 1, 8000, n_common=2)
+    found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
+    assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.6  # it was 0.04: 11 for 6
+
+
 def test_odd_rows_that_sites_had_left_over_are_no_seventh_state(monkeypatch):
     tables, states = made_tables(monkeypatch, "plant")(427, 3, 2000, 0)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))

@@ -18,8 +18,9 @@ so the less they stand apart. Clusters that run into each other are found by thi
 The first answer is taken where its clusters are certain; else fewer clusters that are, among clusterings as separated
 as any; else the second one, where it is finer and as good, or coarser and better separated or likelier as a mixture of
 Gaussians (the Bayesian information criterion). Certain clusters are cut into a few pieces only where the mixture is
-likelier for it, too. Clear clusters are taken before uncertain ones that they are as separated as, and likelier than.
-With neither answer there is one cluster.
+likelier for it, too. Clear clusters are taken before uncertain ones that they are as separated as, and likelier than;
+and before any that only cut them into pieces of a single peak, as Gaussians do with a flat cloud. With neither answer
+there is one cluster.
 
 A cluster that holds most of the rows is then looked at on its own in the same way, for one far cluster can outweigh all
 that is inside the others. Pieces with a valley of the density around them become clusters of their own: those of a
