@@ -195,6 +195,24 @@ def test_a_runner_up_is_reported_with_what_makes_it_worse():
         assert words in " ".join(sentences(type(model)(**{**as_given(model), "confidence": confidence})))
 
 
+def test_a_runner_up_of_more_that_score_better_is_said_to_be_what_a_single_peak_can_give():
+    """A flat usual state in pieces: each nearly stands apart, so that many of them score more than the clusters."""
+    rng = np.random.default_rng(1)
+    tables = []
+    for _ in range(5):
+        flat = rng.uniform(-2, 2, (1800, 2))
+        faults = rng.normal(0, 0.4, (200, 2)) + np.repeat([[6, 0], [0, -7]], 100, axis=0)
+        tables.append(np.concatenate([flat, faults]))
+    model = fitted(tables).model_
+    assert model.n_clusters == 3
+    assert model.confidence.stands_apart
+    other = model.confidence.runners_up[0]
+    assert other.behind_apart < 0
+    said = " ".join(sentences(model))
+    assert "and halves of a cloud with a single peak could be as far apart (at most 1.7)." in said
+    assert "for standing apart" not in said
+
+
 def as_given(model):
     return {name: getattr(model, name) for name in model.__slots__}
 

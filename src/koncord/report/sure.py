@@ -190,7 +190,9 @@ def about_runner_up(sure: Confidence) -> str | None:
     least = f"the least apart of its clusters are at {other.least_apart:.1f}"
     if len(sure.clusters) == 1:
         return f"The best other answer is {other.n_clusters} clusters: {least}."
-    if sure.stands_apart:
+    if sure.stands_apart and other.behind_apart < 0 and other.least_apart < SINGLE_PEAK:
+        by = f"halves of a cloud with a single peak could be as far apart (at most {SINGLE_PEAK:.1f})"
+    elif sure.stands_apart:
         by = f"they score {other.apart:.1f} for standing apart, those found {other.apart + other.behind_apart:.1f}"
     else:
         by = (

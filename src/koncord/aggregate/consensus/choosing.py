@@ -122,8 +122,9 @@ MOST_PIECES = 2.5
 LEAST_VALLEY = 0.3
 # The same between two pieces of a flat cloud, which the cut makes: those are narrower at it.
 DEEP_VALLEY = 0.5
-# Rows of such a piece, at least, in units of those of the mean one.
-LEAST_OF_A_PIECE = 0.3
+# Of such a piece: d' from its nearest at most, the farthest of many by chance; and its rows at least, in units of those
+# of the mean one.
+FARTHEST_PIECE, LEAST_OF_A_PIECE = 1.8, 0.3
 # Of odd rows that clients had left over: their share of all rows at most, and how many times as wide as usual their
 # micro-clusters are.
 MOST_LEFT_OVER, TIMES_AS_WIDE = 0.01, 3.0
@@ -190,11 +191,11 @@ class Look:
     def standing_alone(self, candidate: Candidate) -> BoolArray:
         """Which clusters (k,) have a valley between them and each of their nearest.
 
-        It must be deep where they are no farther apart than pieces of a single peak.
+        It must be deep where they are no farther apart than pieces of a flat cloud.
         """
         labels = self.labels_of(candidate)
         valleys = self.shapes.valleys(labels)
-        due = np.where(self.shapes.apart(labels) < SINGLE_PEAK, DEEP_VALLEY, LEAST_VALLEY)
+        due = np.where(self.shapes.apart(labels) < FARTHEST_PIECE, DEEP_VALLEY, LEAST_VALLEY)
         is_alone: BoolArray = valleys.min(axis=1, initial=1.0) >= due
         return is_alone & bool(valleys.size)
 
@@ -205,8 +206,8 @@ class Look:
     def are_pieces(self, candidate: Candidate, other: Candidate) -> bool:
         """Whether the clusters of the candidate that are inside the same one of another may be pieces of one peak.
 
-        Each is no farther from its nearest there than such pieces may be, with no deep valley of the density between
-        them; and none is much smaller than the others, for a rare cluster is no piece.
+        They hold most of the rows; each is no farther from its nearest there than such pieces may be, with no deep
+        valley of the density between them; and none is much smaller than the others, for a rare cluster is no piece.
         """
         labels = self.labels_of(candidate)
         rows = np.zeros((candidate.n_clusters, other.n_clusters))
@@ -216,11 +217,12 @@ class Look:
         distances = np.where(inside[:, None] == inside, self.shapes.distances(member), np.inf)
         pieces = np.flatnonzero(np.isfinite(distances.min(axis=1)))
         nearest = distances[pieces].argmin(axis=1)
-        is_near = distances[pieces, nearest] < SINGLE_PEAK
+        is_near = distances[pieces, nearest] < FARTHEST_PIECE
         valleys = self.shapes.valleys_between(labels, member, pieces, nearest)
         of_all = np.bincount(inside, rows.sum(axis=1)) / np.maximum(np.bincount(inside), 1)  # mean rows of a piece
         is_large = rows.sum(axis=1)[pieces] >= LEAST_OF_A_PIECE * of_all[inside[pieces]]
-        return bool(is_near.all() and (valleys < DEEP_VALLEY).all() and is_large.all())
+        is_of_most = rows[pieces].sum() >= MOST_ROWS * rows.sum()
+        return bool(is_of_most and is_near.all() and (valleys < DEEP_VALLEY).all() and is_large.all())
 
     def exceeds_null(self, candidate: Candidate) -> bool:
         """Whether the candidate is more compact than by chance, and much more separated.
@@ -256,7 +258,9 @@ def choose(
     look, chosen, times = best_look(
         micro, rows, rng, max_clusters=max_clusters, slack=slack, null_of=null_of or split_into_micro_clusters
     )
-    stands_apart = chosen is most_apart(look.candidates)
+    stands_apart = any(
+        chosen is each for each in (most_apart(look.candidates), most_apart(clear_ones(look.candidates)))
+    )
     n_left_over = n_in_tails = 0
     if null_of is None and chosen.n_clusters > 1 and len(micro.axes):
         inside = inside_largest(look, chosen, rows, rng, max_clusters=max_clusters, slack=slack)
