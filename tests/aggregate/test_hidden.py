@@ -205,6 +205,14 @@ def test_a_tail_is_as_long_on_the_other_side_and_a_cluster_is_not():
     assert tail > 0.5
 
 
+def test_a_piece_of_equal_rows_has_no_like_on_the_other_side():
+    micro = micro_clusters_of(np.repeat([[0.0, 0.0], [1.0, 0.0]], [400, 40], axis=0), 20)
+    labels = (micro.means[:, 0] > 0.5).astype(np.int64)
+    shapes = Shapes(micro, micro.covariance_inside())
+    np.testing.assert_array_equal(shapes.as_long_beyond(labels, 0, np.array([1])), [0.0])
+    assert len(shapes.as_long_beyond(labels, 0, np.array([], dtype=np.int64))) == 0
+
+
 def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeypatch):
     tables, states = made_tables(monkeypatch, "other_plant")(705, 1, 8000, tail=5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))

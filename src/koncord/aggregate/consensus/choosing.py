@@ -113,7 +113,7 @@ MOST_INSIDE, MOST_IN_A_COLUMN = 0.1, 6
 PIECES = 2
 # Clusters with so many times the separation of others are far more separated.
 MUCH_MORE_SEPARATED = 2.0
-# The same of clusterings as separated, however large the separation is.
+# The most that a clustering may lack to be as separated as another one, however large its separation is.
 AS_SEPARATED = 0.05
 # Pieces a cluster, on average, up to which certain clusters must be likelier cut than whole: where a clustering is much
 # finer, the certain ones are groups of clusters.
@@ -219,8 +219,8 @@ class Look:
         nearest = distances[pieces].argmin(axis=1)
         is_near = distances[pieces, nearest] < FARTHEST_PIECE
         valleys = self.shapes.valleys_between(labels, member, pieces, nearest)
-        of_all = np.bincount(inside, rows.sum(axis=1)) / np.maximum(np.bincount(inside), 1)  # mean rows of a piece
-        is_large = rows.sum(axis=1)[pieces] >= LEAST_OF_A_PIECE * of_all[inside[pieces]]
+        mean_rows = np.bincount(inside, rows.sum(axis=1)) / np.maximum(np.bincount(inside), 1)
+        is_large = rows.sum(axis=1)[pieces] >= LEAST_OF_A_PIECE * mean_rows[inside[pieces]]
         is_of_most = rows[pieces].sum() >= MOST_ROWS * rows.sum()
         return bool(is_of_most and is_near.all() and (valleys < DEEP_VALLEY).all() and is_large.all())
 
@@ -258,9 +258,8 @@ def choose(
     look, chosen, times = best_look(
         micro, rows, rng, max_clusters=max_clusters, slack=slack, null_of=null_of or split_into_micro_clusters
     )
-    stands_apart = any(
-        chosen is each for each in (most_apart(look.candidates), most_apart(clear_ones(look.candidates)))
-    )
+    clear = most_apart(clear_ones(look.candidates))
+    stands_apart = chosen is clear or chosen is most_apart(look.candidates)
     n_left_over = n_in_tails = 0
     if null_of is None and chosen.n_clusters > 1 and len(micro.axes):
         inside = inside_largest(look, chosen, rows, rng, max_clusters=max_clusters, slack=slack)

@@ -159,12 +159,18 @@ class Shapes:
         lines = discriminants(counts, means, scatters, tied, np.full(len(pieces), middle), pieces)
         for at, (piece, line) in enumerate(zip(pieces, lines, strict=True)):
             places = (self.means[own] - means[middle]) @ line
-            widths = np.sqrt(np.einsum("i,lij,j->l", line, self.covariances[own], line))
-            width = np.sqrt(line @ scatters[piece] @ line / counts[piece])
+            widths = root(np.einsum("i,lij,j->l", line, self.covariances[own], line))
+            width = root(line @ scatters[piece] @ line / counts[piece])
             edge = (means[piece] - means[middle]) @ line - EDGE * width
             beyond, opposite = (self.counts[own] @ ndtr((side * places - edge) / widths) for side in (1, -1))
             found[at] = opposite / beyond
         return found
+
+
+def root(variances: FloatArray) -> FloatArray:
+    """Standard deviations, never quite 0: rows may be equal, and rounding may leave a variance below 0."""
+    found: FloatArray = np.sqrt(np.maximum(variances, NO_VARIANCE))
+    return found
 
 
 def second_moments(counts: FloatArray, means: FloatArray, covariances: FloatArray) -> FloatArray:
