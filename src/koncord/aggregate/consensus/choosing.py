@@ -120,8 +120,9 @@ AS_SEPARATED = 0.05
 MOST_PIECES = 2.5
 # Depth of a valley in the density that is more than the unevenness of a density of micro-clusters.
 LEAST_VALLEY = 0.3
-# The same between two pieces of a flat cloud, which the cut makes: those are narrower at it.
-DEEP_VALLEY = 0.5
+# The same of clusters that may be pieces of a flat cloud: a cut makes a valley, as no micro-cluster crosses it. And the
+# mean of the valleys of all such pieces: between Gaussians 3.5 standard deviations apart it is deeper.
+DEEP_VALLEY, MEAN_VALLEY = 0.45, 0.4
 # Of such a piece: d' from its nearest at most, the farthest of many by chance; and its rows at least, in units of those
 # of the mean one.
 FARTHEST_PIECE, LEAST_OF_A_PIECE = 1.8, 0.3
@@ -207,7 +208,7 @@ class Look:
         """Whether the clusters of the candidate that are inside the same one of another may be pieces of one peak.
 
         They hold most of the rows; each is no farther from its nearest there than such pieces may be, with no deep
-        valley of the density between them; and none is much smaller than the others, for a rare cluster is no piece.
+        valley of the density on the way, on average; none is much smaller than the others, for a rare cluster is none.
         """
         labels = self.labels_of(candidate)
         rows = np.zeros((candidate.n_clusters, other.n_clusters))
@@ -222,7 +223,7 @@ class Look:
         mean_rows = np.bincount(inside, rows.sum(axis=1)) / np.maximum(np.bincount(inside), 1)
         is_large = rows.sum(axis=1)[pieces] >= LEAST_OF_A_PIECE * mean_rows[inside[pieces]]
         is_of_most = rows[pieces].sum() >= MOST_ROWS * rows.sum()
-        return bool(is_of_most and is_near.all() and (valleys < DEEP_VALLEY).all() and is_large.all())
+        return bool(is_of_most and is_near.all() and is_large.all() and valleys.mean() < MEAN_VALLEY)
 
     def exceeds_null(self, candidate: Candidate) -> bool:
         """Whether the candidate is more compact than by chance, and much more separated.
