@@ -222,10 +222,10 @@ def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeyp
 
 
 @pytest.mark.parametrize("state", ["uniform", "uniform along two", "moved by a load"])
-@pytest.mark.parametrize("n_sensors", [2, 4])
-def test_a_flat_usual_state_beside_faults_is_one_cluster(monkeypatch, state, n_sensors):
+@pytest.mark.parametrize("seed", [800, 801])
+def test_a_flat_usual_state_beside_faults_is_one_cluster(monkeypatch, state, seed):
     """A mixture of Gaussians is likelier with the state in pieces; these are 1.5 to 1.75 apart."""
-    tables, states = made_tables(monkeypatch, "flat_plant")(800, state, n_sensors, 2, 0.05)
+    tables, states = made_tables(monkeypatch, "flat_plant")(seed, state, 2, 2, 0.05)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 3
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.99  # it was 0.1 to 0.3
