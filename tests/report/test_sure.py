@@ -197,20 +197,16 @@ def test_a_runner_up_is_reported_with_what_makes_it_worse():
 
 def test_a_runner_up_of_more_that_score_better_is_said_to_be_what_a_single_peak_can_give():
     """A flat usual state in pieces: each nearly stands apart, so that many of them score more than the clusters."""
-    rng = np.random.default_rng(1)
-    tables = []
-    for _ in range(5):
-        flat = rng.uniform(-2, 2, (1800, 2))
-        faults = rng.normal(0, 0.4, (200, 2)) + np.repeat([[6, 0], [0, -7]], 100, axis=0)
-        tables.append(np.concatenate([flat, faults]))
-    model = fitted(tables).model_
-    assert model.n_clusters == 3
-    assert model.confidence.stands_apart
-    other = model.confidence.runners_up[0]
-    assert other.behind_apart < 0
-    said = " ".join(sentences(model))
-    assert "and halves of a cloud with a single peak could be as far apart (at most 1.7)." in said
-    assert "for standing apart" not in said
+    values = {"n_clusters": 10, "separation": 0.1, "gap": 1.2, "behind_separation": 0.3, "behind_gap": -0.6}
+    model = fitted(three()).model_
+    for least, behind, words in (
+        (1.64, -3.0, "are at 1.6, and halves of a cloud with a single peak could be as far apart (at most 1.7)."),
+        (1.64, 1.0, "they score 6.0 for standing apart, those found 7.0."),
+        (2.2, -3.0, "they score 6.0 for standing apart, those found 3.0."),
+    ):
+        other = RunnerUp(least_apart=least, apart=6.0, behind_apart=behind, **values)
+        confidence = sure(cluster(), cluster(2.5, 0), runners_up=(other,))
+        assert words in " ".join(sentences(type(model)(**{**as_given(model), "confidence": confidence})))
 
 
 def as_given(model):

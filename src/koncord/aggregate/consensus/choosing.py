@@ -123,6 +123,8 @@ LEAST_VALLEY = 0.3
 # The same of clusters that may be pieces of a flat cloud: a cut makes a valley, as no micro-cluster crosses it. And the
 # mean of the valleys of all such pieces: between Gaussians 3.5 standard deviations apart it is deeper.
 DEEP_VALLEY, MEAN_VALLEY = 0.45, 0.4
+# Slices that a cloud which is flat along one direction is cut into, at most.
+MOST_SLICES = 3
 # Of such a piece: d' from its nearest at most, the farthest of many by chance; and its rows at least, in units of those
 # of the mean one.
 FARTHEST_PIECE, LEAST_OF_A_PIECE = 1.8, 0.3
@@ -189,15 +191,10 @@ class Look:
         """
         return bool(self.standing_alone(candidate).any())
 
-    def standing_alone(self, candidate: Candidate) -> BoolArray:
-        """Which clusters (k,) have a valley between them and each of their nearest.
-
-        It must be deep where they are no farther apart than pieces of a flat cloud.
-        """
-        labels = self.labels_of(candidate)
-        valleys = self.shapes.valleys(labels)
-        due = np.where(self.shapes.apart(labels) < FARTHEST_PIECE, DEEP_VALLEY, LEAST_VALLEY)
-        is_alone: BoolArray = valleys.min(axis=1, initial=1.0) >= due
+    def standing_alone(self, candidate: Candidate, least: float = LEAST_VALLEY) -> BoolArray:
+        """Which clusters (k,) have a valley between them and each of their nearest, of a depth of `least`."""
+        valleys = self.shapes.valleys(self.labels_of(candidate))
+        is_alone: BoolArray = valleys.min(axis=1, initial=1.0) >= least
         return is_alone & bool(valleys.size)
 
     def has_valley(self, *candidates: Candidate) -> bool:
@@ -349,7 +346,10 @@ def inside_largest(
     found = choose(part, np.ceil(rows * share).astype(np.int64), rng, max_clusters=most, slack=slack)
     if found.chosen is ONE_CLUSTER:
         return None
-    is_piece = found.look.standing_alone(found.chosen) & (np.bincount(found.labels) > 1)
+    is_apart = found.look.shapes.apart(found.look.labels_of(found.chosen)) > APART
+    is_piece = found.look.standing_alone(found.chosen) & is_apart & (np.bincount(found.labels) > 1)
+    if found.chosen.n_clusters <= MOST_SLICES and found.chosen.least_apart < FARTHEST_PIECE:
+        is_piece &= found.look.standing_alone(found.chosen, DEEP_VALLEY)
     pieces = np.where(is_piece, np.cumsum(is_piece), 0) - int(is_piece.all())
     return (pieces[found.labels], found.stands_apart) if pieces.any() else None
 
