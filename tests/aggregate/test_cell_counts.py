@@ -44,6 +44,12 @@ def test_the_axes_that_stand_out_of_the_noise_are_kept(noise):
         )
 
 
+def test_no_variance_that_noise_leaves_is_one_and_nothing_overflows():
+    found = spectrum_of(-0.5 * np.eye(3), noise=1.0, radius=13.0)
+    assert found.n_standing == 0
+    assert (found.variances > 0).all()
+
+
 @pytest.mark.parametrize("variances", [[1.0] * 10, [3.0, *[1.0] * 9], [9.0, 8.0, 7.0, 6.0, 1.0, 1.0]])
 def test_no_axis_is_left_out_that_has_much_of_the_variance_or_where_many_stand_out(variances):
     assert spectrum_of(noisy(variances, 0.02, 0)[0], 0.02).n_kept is None

@@ -113,7 +113,7 @@ def unclipped(variances: FloatArray, radius: float, rng: np.random.Generator) ->
     for _ in range(UNCLIPPING_STEPS):
         squares = normal**2 * found
         lengths = squares.sum(axis=1)
-        kept = (squares * np.minimum(1.0, radius**2 / np.maximum(lengths, np.finfo(float).tiny))[:, None]).mean(axis=0)
+        kept = (squares * (radius**2 / np.maximum(lengths, radius**2))[:, None]).mean(axis=0)
         found = found * np.clip(variances / np.maximum(kept, np.finfo(float).tiny), 1.0, MOST_UNCLIPPED)
         found = np.minimum(found, MOST_UNCLIPPED * variances)
     return found
