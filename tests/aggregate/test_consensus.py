@@ -26,20 +26,9 @@ from koncord.aggregate.consensus import (
     refine,
     report_micro_clusters,
 )
-from koncord.aggregate.consensus.choosing import (
-    Choice,
-    as_compact,
-    choose,
-    left_over,
-    look_at,
-    most_apart,
-    ranking,
-    times_chance,
-    with_apart,
-    with_candidate,
-    without,
-)
+from koncord.aggregate.consensus.choosing import Choice, as_compact, choose, most_apart, ranking
 from koncord.aggregate.consensus.confidence import STABILITY_DRAWS, best_overlaps, stabilities
+from koncord.aggregate.consensus.finishing import left_over, without
 from koncord.aggregate.consensus.hierarchies import (
     clustered,
     cost_of,
@@ -50,6 +39,7 @@ from koncord.aggregate.consensus.hierarchies import (
     row_distances,
     silhouette_of,
 )
+from koncord.aggregate.consensus.looking import look_at, times_chance, with_apart, with_candidate
 from koncord.aggregate.consensus.microclusters import (
     N_AXES,
     MicroClusters,

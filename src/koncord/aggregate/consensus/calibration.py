@@ -17,11 +17,13 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
-from koncord.aggregate.consensus.choosing import EVERY_K, STEP, WEIGHING, column_scales, most_apart, with_apart
+from koncord.aggregate.consensus.choosing import WEIGHING, most_apart
 from koncord.aggregate.consensus.hierarchies import AVERAGE, CONDENSED, WARD, grid, labelings, put_together
+from koncord.aggregate.consensus.looking import EVERY_K, STEP, with_apart
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, stacked
 from koncord.aggregate.consensus.nullmodel import Candidate
 from koncord.aggregate.consensus.separation import Shapes
+from koncord.aggregate.consensus.weighing import column_scales
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # Offsets are credible if means of cells are predicted no better than this without them, in standard deviations inside a

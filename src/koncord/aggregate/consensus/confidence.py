@@ -8,8 +8,9 @@ import numpy as np
 
 from koncord._jobs import spread
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
-from koncord.aggregate.consensus.choosing import TIMES_CHANCE, Choice, Look, best_of, ranking, with_apart
+from koncord.aggregate.consensus.choosing import Choice, best_of, ranking
 from koncord.aggregate.consensus.hierarchies import Key, clustered, combined, judged
+from koncord.aggregate.consensus.looking import TIMES_CHANCE, Look, with_apart
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, taken, with_share_of_spread
 from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate
 from koncord.aggregate.consensus.separation import Shapes

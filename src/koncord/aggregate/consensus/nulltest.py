@@ -10,7 +10,8 @@ import numpy as np
 
 from koncord._threads import one_thread
 from koncord.aggregate.consensus import Consensus
-from koncord.aggregate.consensus.choosing import TIMES_CHANCE, choose
+from koncord.aggregate.consensus.choosing import choose
+from koncord.aggregate.consensus.looking import TIMES_CHANCE
 from koncord.aggregate.consensus.microclusters import micro_clusters_of
 from koncord.types import FloatArray
 

@@ -1,0 +1,103 @@
+"""What is added to a chosen clustering, and what is taken from it.
+
+A mixture of two Gaussians looks for clusters that are hidden in one that holds most of the rows
+(`koncord.aggregate.consensus.hidden`). Odd rows that clients had left over, very few and in micro-clusters far wider
+than others, are no cluster. Nor are few rows that run into a cluster that holds most of them, where it is as long on
+the other side: they are of its tail.
+"""
+
+import numpy as np
+
+from koncord.aggregate.confidence import NO_VALLEY
+from koncord.aggregate.consensus.hidden import hidden_in
+from koncord.aggregate.consensus.looking import CERTAIN, Look, with_candidate
+from koncord.aggregate.consensus.microclusters import taken
+from koncord.aggregate.consensus.mixture import MOST_ROWS
+from koncord.aggregate.consensus.nullmodel import Candidate
+from koncord.aggregate.consensus.separation import CLEAR, SINGLE_PEAK, members
+from koncord.kernels.assign import means_by_label, nearest
+from koncord.types import BoolArray, IntArray
+
+# Of odd rows that clients had left over: their share of all rows at most, and how many times as wide as usual their
+# micro-clusters are.
+MOST_LEFT_OVER, TIMES_AS_WIDE = 0.01, 3.0
+# Of a piece of a tail: its share of all rows at most, and the rows of the other tail for each of its own at least.
+MOST_IN_A_TAIL, AS_LONG = 0.012, 0.4
+
+
+def finished(look: Look, chosen: Candidate, max_clusters: int) -> tuple[Look, Candidate, int, int]:
+    """The look and the candidate in the end; and how many clusters were odd rows, or of tails, and are in others."""
+    labels = with_hidden(look, chosen, max_clusters) if chosen.certainty >= CERTAIN else look.labels_of(chosen)
+    if labels.max() + 1 > chosen.n_clusters:
+        look = with_candidate(look, labels)
+        chosen = look.candidates[-1]
+    is_odd, is_tail = left_over(look, chosen), in_tails(look, chosen)
+    is_left = is_odd | is_tail
+    if not is_left.any() or (~is_left).sum() <= 1:
+        return look, chosen, 0, 0
+    look = with_candidate(look, without(look, chosen, is_left), chosen.hierarchy)
+    return look, look.candidates[-1], int(is_odd.sum()), int((is_tail & ~is_odd).sum())
+
+
+def in_largest(look: Look, candidate: Candidate) -> IntArray:
+    """The micro-clusters of the cluster with the most rows."""
+    labels = look.labels_of(candidate)
+    return np.flatnonzero(labels == np.bincount(labels, look.micro.counts).argmax())
+
+
+def with_hidden(look: Look, chosen: Candidate, max_clusters: int) -> IntArray:
+    """The clusters of the chosen clustering, and those that are hidden in one that holds most of the rows."""
+    labels, own = look.labels_of(chosen).copy(), in_largest(look, chosen)
+    least = MOST_ROWS * look.micro.counts.sum()
+    for new in range(chosen.n_clusters, max_clusters):
+        is_hidden = hidden_in(taken(look.micro, own), CLEAR) if look.micro.counts[own].sum() >= least else None
+        if is_hidden is None:
+            break
+        labels[own[is_hidden]] = new
+        own = own[~is_hidden]
+    return labels
+
+
+def left_over(look: Look, chosen: Candidate) -> BoolArray:
+    """Which clusters (k,) are odd rows that clients had left over, and not alike.
+
+    They are few, in micro-clusters far wider than those of most rows, no valley is around them, and they are no farther
+    from others than halves of one peak may be.
+    """
+    labels, counts = look.labels_of(chosen), look.micro.counts
+    rows = np.bincount(labels, counts)
+    order = np.argsort(look.micro.variances, kind="stable")
+    usual = look.micro.variances[order[np.searchsorted(counts[order].cumsum(), counts.sum() / 2)]]
+    is_wide = np.bincount(labels, look.micro.scatters) >= TIMES_AS_WIDE * usual * rows
+    is_near = (look.shapes.apart(labels) < SINGLE_PEAK) & ~look.standing_alone(chosen)
+    found: BoolArray = is_wide & is_near & (rows <= MOST_LEFT_OVER * counts.sum())
+    return found
+
+
+def in_tails(look: Look, chosen: Candidate) -> BoolArray:
+    """Which clusters (k,) are pieces of the tails of the cluster that holds most of the rows.
+
+    They are few, run into it without a valley of the density, and it is as long on the other side.
+    """
+    labels, counts = look.labels_of(chosen), look.micro.counts
+    rows = np.bincount(labels, counts)
+    largest = int(rows.argmax())
+    found = np.zeros(len(rows), dtype=np.bool_)
+    few = np.flatnonzero(rows <= MOST_IN_A_TAIL * counts.sum())
+    if rows[largest] >= MOST_ROWS * counts.sum() and len(few):
+        valleys = look.shapes.valleys_between(labels, members(labels), few, np.full(len(few), largest))
+        found[few] = valleys < NO_VALLEY
+        pieces = np.flatnonzero(found)
+        found[pieces] = look.shapes.as_long_beyond(labels, largest, pieces) >= AS_LONG
+    return found
+
+
+def without(look: Look, chosen: Candidate, is_left: BoolArray) -> IntArray:
+    """The clusters of the chosen clustering but some: the micro-clusters of these are in the nearest other one."""
+    labels, micro = look.labels_of(chosen), look.micro
+    otherwise = np.zeros((len(is_left), micro.means.shape[1]))
+    means = means_by_label(micro.means, labels, micro.counts.astype(float), otherwise=otherwise)
+    kept = np.flatnonzero(~is_left)
+    near = kept[nearest(micro.means, means[kept])]
+    numbers: IntArray = np.unique(np.where(is_left[labels], near, labels), return_inverse=True)[1]
+    return numbers
