@@ -48,8 +48,8 @@ TAIL = 12.0
 LEAST_GAIN = 0.05
 # Share of two clusters that must be in one of a fit for the fit to join them.
 JOINED = 0.5
-# A cluster with this share of all rows holds most of them: it is looked at on its own, and not cut by a fit, in which
-# this share of it stays together.
+# A cluster with this share of all rows holds most of them: it is looked at on its own, and not cut by a fit. A cluster
+# is cut where less than this share of it stays together.
 MOST_ROWS, KEPT = 0.7, 0.95
 # Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
 # say which micro-clusters belong together.
@@ -79,7 +79,8 @@ def fit_gaussians(
     gain where clusters overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client
     holds a single cluster: micro-clusters of one client belong together, whatever a density says; and where a mixture
     would have more parameters than there are rows. A fit that joins two clusters that are clearly apart, or cuts one
-    that holds most of the rows, is not taken.
+    that holds most of the rows, is not taken; nor is one from drawn clusters that cuts a cluster which is clearly apart
+    from all others.
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
     k = chosen.shape[1]
@@ -90,13 +91,17 @@ def fit_gaussians(
     rows = drawn_rows(parts, rng, min(DRAWN_ROWS, DRAWN_DENSITIES // k))
     starts = spread(partial(fit_to_means, parts), [chosen, *drawn_starts(parts, k, rng)])
     best, *others = spread(partial(fit_to_rows, rows, variance=parts.variance), [chosen, *starts])
-    for fit, least in zip(others, [0.0, *[LEAST_GAIN] * (len(others) - 1)], strict=True):
+    rows_of = parts.counts @ chosen
+    holds_most = rows_of >= MOST_ROWS * rows_of.sum()
+    first, *drawn = others
+    drawn_whole = holds_most | is_apart.all(axis=1)
+    for fit, least, is_whole in [(first, 0.0, holds_most), *((each, LEAST_GAIN, drawn_whole) for each in drawn)]:
         in_fit = rows_in(parts, labels, fit.shares)
-        is_spoiled = (joined(in_fit) & is_apart).any() or is_largest_cut(in_fit)
+        is_spoiled = (joined(in_fit) & is_apart).any() or are_cut(in_fit)[is_whole].any()
         if fit.likelihood > best.likelihood + least and not is_spoiled:
             best = fit
     shares = best.shares
-    if is_largest_cut(rows_in(parts, labels, shares)):
+    if are_cut(rows_in(parts, labels, shares))[holds_most].any():
         return maximized(parts, chosen), chosen
     # A cluster may lose all of its micro-clusters to others: a few rows of each are no cluster.
     kept = np.bincount(shares.argmax(axis=1), minlength=k) > 0
@@ -125,13 +130,13 @@ def joined(rows: FloatArray) -> BoolArray:
     return found
 
 
-def is_largest_cut(rows: FloatArray) -> bool:
-    """Whether a cluster that has most of the `rows` (k, k_fit) is in pieces in the fit.
+def are_cut(rows: FloatArray) -> BoolArray:
+    """Which clusters are in pieces in a fit that has these `rows` (k, k_fit) of them.
 
-    A rare cluster beside it would grow to be one of them, where the large one is no Gaussian.
+    A rare cluster beside one of most rows would grow to be a piece of it, where the large one is no Gaussian.
     """
-    largest = rows[rows.sum(axis=1).argmax()]
-    return bool(largest.sum() >= MOST_ROWS * rows.sum() and largest.max() < KEPT * largest.sum())
+    found: BoolArray = rows.max(axis=1) < KEPT * rows.sum(axis=1)
+    return found
 
 
 def told_by_clients(parts: Parts, shares: FloatArray) -> float:
