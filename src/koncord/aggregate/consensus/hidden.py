@@ -5,7 +5,7 @@ columns the micro-clusters of one cloud are as far from each other as from it. A
 there finds it. Started at the edge of a single cloud, the second Gaussian dies out, or grows until both overlap; in a
 heavy tail it is wider than the cloud, or makes the rows that it has hardly likelier. So one that is no wider than the
 cloud may overlap with it where it makes its rows much likelier, or where it is farther off than a piece of a single
-peak can be and has more rows than a tail; a wider one must be clearly apart.
+peak can be, has more rows than a tail and the density rises toward it; a wider one must be clearly apart.
 """
 
 from collections.abc import Iterator
@@ -29,8 +29,9 @@ LEAST_GAIN = 3.0
 LEAST_GAIN_OF_COMPACT = 2.0
 MOST_TIMES_AS_WIDE, LEAST_MICRO_CLUSTERS_OF_COMPACT = 1.15, 4
 # The same of a frequent one, with at least so large a share of the rows and about as wide as the cloud: one Gaussian
-# holds both better, so there is less to gain. But it must be farther off than a piece of a single peak can be.
-LEAST_GAIN_OF_FREQUENT, LEAST_SHARE, LEAST_TIMES_AS_WIDE = 0.35, 0.02, 0.75
+# holds both better, so there is less to gain. But it must be farther off than a piece of a single peak can be, and the
+# density must rise again toward it, by this share: that of a skewed tail only falls.
+LEAST_GAIN_OF_FREQUENT, LEAST_SHARE, LEAST_TIMES_AS_WIDE, LEAST_RISE = 0.35, 0.02, 0.75, 0.02
 
 
 def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
@@ -48,12 +49,14 @@ def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
     distances = [float(shapes.apart(each.astype(np.int64)).min()) for each in large]
     for at in sorted(range(len(large)), key=lambda at: -distances[at]):
         is_hidden = large[at]
-        width = times_as_wide(shapes, is_hidden.astype(np.int64))
+        labels = is_hidden.astype(np.int64)
+        width = times_as_wide(shapes, labels)
         share = parts.counts[is_hidden].sum() / parts.counts.sum()
         due, likelier = least_apart, LEAST_GAIN
         if is_hidden.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT and width <= MOST_TIMES_AS_WIDE:
             due, likelier = APART, LEAST_GAIN_OF_COMPACT
-            if share >= LEAST_SHARE and width >= LEAST_TIMES_AS_WIDE:
+            rises = shapes.deepest_valley(labels) >= LEAST_RISE
+            if rises and share >= LEAST_SHARE and width >= LEAST_TIMES_AS_WIDE:
                 due, likelier = SINGLE_PEAK, LEAST_GAIN_OF_FREQUENT
         if distances[at] >= due and gain(parts, is_hidden) >= likelier:
             return is_hidden
