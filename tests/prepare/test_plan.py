@@ -61,6 +61,18 @@ def test_a_tenth_of_the_rows_far_below_does_not_hide_that_a_column_is_skewed():
     assert plan_of(tables, ("a",)).is_logged.tolist() == [True]
 
 
+@pytest.mark.parametrize("share", [0.1, 0.15, 0.2])
+@pytest.mark.parametrize("off", [4, 5, 6])
+def test_a_frequent_cluster_at_one_side_is_no_skewness_and_hides_none(share, off):
+    """Logarithms would give the usual rows of the first column a tail, and take that of the second away."""
+    rng = np.random.default_rng(0)
+    Z = [rng.normal(size=2000) + off * (rng.random(2000) < share) for _ in range(5)]
+    assert plan_of([np.column_stack([3 + each, np.exp(0.5 * each)]) for each in Z], ("a", "b")).is_logged.tolist() == [
+        False,
+        True,
+    ]
+
+
 def test_wrong_readings_are_fenced_and_clusters_are_not():
     rng = np.random.default_rng(0)
     tables = []

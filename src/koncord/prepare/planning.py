@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from koncord.kernels.cutting import evidence_of_peaks
 from koncord.prepare.columns import MOST_PAIRED, Columns, Measures
 from koncord.prepare.plan import NO_FENCE, OTHER, Plan, as_covariance
 from koncord.prepare.settings import Preparation
@@ -15,12 +16,13 @@ from koncord.types import FloatArray
 # A column is logged if its low quantile is positive, its octile skewness exceeds SKEWED, and the logarithm leaves less
 # than HALVED of it. Values below a share of the low quantile are raised to it.
 LOW, SKEWED, HALVED, RAISED = 0.02, 0.15, 0.5, 1 / 20
+DECILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # and quartiles, of which skewness is known
+N_RANKS = 400  # even ranks at which a column is looked at for a second peak
 DECILE = 0.1  # larger ends of a sketch hide what the rule reads, and clusters that a fence would move
 # The fence stands so many robust standard deviations beyond the quartiles, but never nearer than MARGIN of them beyond
 # the outermost block of any site: what holds more rows than the end of a sketch is a cluster, not a wrong reading.
 FENCE, MARGIN = 8.0, 3.0
 IQR_OF_NORMAL = 1.349
-Quantiles = tuple[float, float, float]  # one below the median, the median, one above
 MOST_MISSING = 0.5  # share of a column's rows, over all sites or at one of them, beyond which it is not used
 PLAN_ROUNDING = 16 * float(np.finfo(float).eps)
 MOST_CATEGORY_LEVELS = 100  # of one category: more would be names
@@ -99,14 +101,14 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
     is_asked = name in asked.logged
     if not column.is_known:
         return Shape(is_logged=is_asked)
-    low, q10, q25, median, q75, q90 = column.quantiles(LOW, 0.1, 0.25, 0.5, 0.75, 0.9)
+    low, q25, median, q75 = column.quantiles(LOW, 0.25, 0.5, 0.75)
     if is_asked and not low > 0:
         raise ValueError(
             f"--log names {name}, of which at least {LOW:.0%} of the values are not positive: they have no logarithm."
         )
     bottom, top = column.values[0], column.values[-1]
     by_rule = asked.standardize and asked.log and column.end_share <= DECILE
-    is_logged = is_asked or (by_rule and wants_log(low, (q10, median, q90), (q25, median, q75)))
+    is_logged = is_asked or (by_rule and low > 0 and log_by_rule(column))
     least = max(low * RAISED, 0.0) if is_logged else 0.0
     if is_logged:
         tiny = least or float(np.finfo(float).tiny)
@@ -125,19 +127,51 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
     )
 
 
-def wants_log(low: float, deciles: Quantiles, quartiles: Quantiles) -> bool:
-    """Whether a column is positive, skewed, and at most half as skewed as a logarithm.
+def log_by_rule(column: Distribution) -> bool:
+    """Whether a positive column is logged: its largest peak is for it, or all values are and that peak is not against.
+
+    A frequent cluster at one side of the others looks like skewness, or hides that of the others. Peaks are those of
+    the values or, where these are skewed but have a single one, of their logarithms. Ends, of which sites tell the
+    number only, would be a peak and are left out.
+    """
+    of_all = column.quantiles(*DECILES)
+    values = column.quantiles(*np.linspace(max(column.end_share, LOW), 1 - column.end_share, N_RANKS))
+    peak = larger_peak(values)
+    if peak is None and skewness(*of_all[[0, 2, 4]]) > SKEWED:
+        peak = larger_peak(np.log(values))
+    if peak is None:
+        return wants_log(of_all)
+    of_peak = np.quantile(values[peak], DECILES)
+    deciles = of_peak[[0, 2, 4]]
+    is_against = abs(skewness(*np.log(deciles))) > abs(skewness(*deciles))
+    return wants_log(of_peak) or (wants_log(of_all) and not is_against)
+
+
+def larger_peak(values: FloatArray) -> slice | None:
+    """Which of the rising values are of the larger of two peaks; None where there is a single one."""
+    n = len(values)
+    sizes = np.arange(1, n)
+    evidence = evidence_of_peaks(values - values.mean(), sizes)
+    if not evidence.any():
+        return None
+    at = int(sizes[evidence.argmax()])
+    return slice(0, at) if 2 * at >= n else slice(at, n)
+
+
+def wants_log(quantiles: FloatArray) -> bool:
+    """Whether positive values with these `DECILES` are skewed, and at most half as skewed as a logarithm.
 
     A cluster far below the others that holds a tenth of the rows moves the lower decile of the logarithms, but not
     their quartiles: where the logarithms are skewed to the other side, the quartiles decide.
     """
-    if not low > 0 or not skewness(*deciles) > SKEWED:
+    deciles, quartiles = quantiles[[0, 2, 4]], quantiles[[1, 2, 3]]
+    if not skewness(*deciles) > SKEWED:
         return False
     logged = skewness(*np.log(deciles))
     return is_halved(deciles) or (logged < 0 and skewness(*quartiles) > SKEWED and is_halved(quartiles))
 
 
-def is_halved(quantiles: Quantiles) -> bool:
+def is_halved(quantiles: FloatArray) -> bool:
     """Whether the logarithms are less than half as skewed."""
     return abs(skewness(*np.log(quantiles))) < HALVED * skewness(*quantiles)
 
