@@ -17,7 +17,7 @@ from koncord.types import FloatArray
 # than HALVED of it. Values below a share of the low quantile are raised to it.
 LOW, SKEWED, HALVED, RAISED = 0.02, 0.15, 0.5, 1 / 20
 DECILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # and quartiles, of which skewness is known
-N_RANKS = 400  # even ranks at which a column is looked at for a second peak
+N_RANKS, LEAST_RANKS = 400, 200  # even ranks at which a column is looked at for peaks; and those of a peak
 DECILE = 0.1  # larger ends of a sketch hide what the rule reads, and clusters that a fence would move
 # The fence stands so many robust standard deviations beyond the quartiles, but never nearer than MARGIN of them beyond
 # the outermost block of any site: what holds more rows than the end of a sketch is a cluster, not a wrong reading.
@@ -130,21 +130,29 @@ def column_shape(name: str, sketches: Sequence[ColumnSketch], asked: Preparation
 def log_by_rule(column: Distribution) -> bool:
     """Whether a positive column is logged: its largest peak is for it, or all values are and that peak is not against.
 
-    A frequent cluster at one side of the others looks like skewness, or hides that of the others. Peaks are those of
-    the values or, where these are skewed but have a single one, of their logarithms. Ends, of which sites tell the
-    number only, would be a peak and are left out.
+    A frequent cluster at one side of the others looks like skewness, or hides that of the others.
     """
     of_all = column.quantiles(*DECILES)
+    # Ends, of which sites tell the number only, would be a peak.
     values = column.quantiles(*np.linspace(max(column.end_share, LOW), 1 - column.end_share, N_RANKS))
-    peak = larger_peak(values)
-    if peak is None and skewness(*of_all[[0, 2, 4]]) > SKEWED:
-        peak = larger_peak(np.log(values))
-    if peak is None:
+    peak = largest_peak(values)
+    if len(peak) == N_RANKS:
         return wants_log(of_all)
-    of_peak = np.quantile(values[peak], DECILES)
+    of_peak = np.quantile(peak, DECILES)
     deciles = of_peak[[0, 2, 4]]
     is_against = abs(skewness(*np.log(deciles))) > abs(skewness(*deciles))
     return wants_log(of_peak) or (wants_log(of_all) and not is_against)
+
+
+def largest_peak(values: FloatArray) -> FloatArray:
+    """Those of rising, positive values that are of the largest peak: of the values, or of their logarithms.
+
+    It holds half of the values or more: of peaks that share them, none says what the column is like.
+    """
+    rest = values
+    while (peak := larger_peak(rest) or larger_peak(np.log(rest))) and len(rest[peak]) >= LEAST_RANKS:
+        rest = rest[peak]
+    return rest
 
 
 def larger_peak(values: FloatArray) -> slice | None:
