@@ -1081,7 +1081,7 @@ def test_a_few_odd_rows_in_wide_micro_clusters_are_no_cluster(width, place, n_od
     found = left_over(look, chosen)
     assert found.tolist() == [False, False, is_left]
     if is_left:
-        rest = without(look, chosen, found)
+        rest = without(look, chosen, found, np.zeros(3, dtype=bool))
         assert np.array_equal(rest[labels < 2], labels[labels < 2])
         near = np.linalg.norm(micro.means[labels == 2, None] - [[0, 0], [0, 12]], axis=2).argmin(axis=1)
         assert np.array_equal(rest[labels == 2], near)

@@ -787,8 +787,9 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         )
     if agreed.choice.n_in_tails:
         said.append(
-            f"{counted(agreed.choice.n_in_tails, 'group')} of few rows at the edge of the largest cluster were counted "
-            "with it: it is as long on the other side, so they are of its tails."
+            f"{counted(agreed.choice.n_in_tails, 'group')} of rows at the edge of the largest cluster "
+            f"{'is' if agreed.choice.n_in_tails == 1 else 'are'} counted with it: the density only falls toward its "
+            "edge, as in a tail."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

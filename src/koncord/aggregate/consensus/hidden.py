@@ -9,13 +9,14 @@ peak can be, has more rows than a tail and the density rises toward it; a wider 
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.consensus.mixture import Parts, fit_to_means, log_likelihood, parts_of, whitened
-from koncord.aggregate.consensus.separation import APART, SINGLE_PEAK, Shapes, ridged
-from koncord.types import BoolArray, FloatArray, IntArray
+from koncord.aggregate.consensus.separation import APART, CLEAR, SINGLE_PEAK, Shapes, ridged
+from koncord.types import BoolArray, FloatArray
 
 # Places far from the middle at which a second Gaussian starts, at most.
 MOST_STARTS = 12
@@ -34,48 +35,61 @@ MOST_TIMES_AS_WIDE, LEAST_MICRO_CLUSTERS_OF_COMPACT = 1.15, 4
 LEAST_GAIN_OF_FREQUENT, LEAST_SHARE, LEAST_TIMES_AS_WIDE, LEAST_RISE = 0.35, 0.02, 0.75, 0.02
 
 
-def hidden_in(micro: MicroClusters, least_apart: float) -> BoolArray | None:
-    """Which micro-clusters (n,) of one cluster are another one, the farthest apart; None if none is.
-
-    One that is not compact must be `least_apart`.
-    """
+def hidden_in(micro: MicroClusters) -> BoolArray | None:
+    """Which micro-clusters (n,) of one cluster are another one, the farthest apart; None if none is."""
     if len(micro) < 2 * LEAST_MICRO_CLUSTERS:
         return None
-    parts = parts_of([micro], np.ones(micro.means.shape[1]))
-    shapes = Shapes(micro, micro.covariance_inside())
-    fits = (fit_to_means(parts, start)[:, 1] > 0.5 for start in far_starts(parts))
+    pair = Pair.of(micro)
+    fits = (fit_to_means(pair.parts, start)[:, 1] > 0.5 for start in far_starts(pair.parts))
     pieces = {each.tobytes(): each for each in fits}.values()  # many starts end in the same one
     large = [each for each in pieces if min(each.sum(), (~each).sum()) >= LEAST_MICRO_CLUSTERS]
-    distances = [float(shapes.apart(each.astype(np.int64)).min()) for each in large]
-    for at in sorted(range(len(large)), key=lambda at: -distances[at]):
-        is_hidden = large[at]
-        labels = is_hidden.astype(np.int64)
-        width = times_as_wide(shapes, labels)
-        share = parts.counts[is_hidden].sum() / parts.counts.sum()
-        due, likelier = least_apart, LEAST_GAIN
-        if is_hidden.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT and width <= MOST_TIMES_AS_WIDE:
-            due, likelier = APART, LEAST_GAIN_OF_COMPACT
-            rises = shapes.deepest_valley(labels) >= LEAST_RISE
-            if rises and share >= LEAST_SHARE and width >= LEAST_TIMES_AS_WIDE:
-                due, likelier = SINGLE_PEAK, LEAST_GAIN_OF_FREQUENT
-        if distances[at] >= due and gain(parts, is_hidden) >= likelier:
-            return is_hidden
-    return None
+    ordered = sorted(large, key=pair.distance, reverse=True)
+    return next((each for each in ordered if pair.are_two(each)), None)
 
 
-def times_as_wide(shapes: Shapes, labels: IntArray) -> float:
-    """How many times as wide as cluster 0 cluster 1 is, on (geometric) average over all directions."""
-    counts, _, scatters, _ = shapes.clusters(labels)
-    covariances = [ridged(each, shapes.variance) for each in scatters / counts[:, None, None]]
-    one, other = np.linalg.slogdet(np.array(covariances))[1]
-    return float(np.exp((other - one) / (2 * shapes.n_axes)))
+class Pair(NamedTuple):
+    """Micro-clusters that are one cluster, or two."""
 
+    parts: Parts
+    shapes: Shapes
 
-def gain(parts: Parts, is_hidden: BoolArray) -> float:
-    """By how much two Gaussians are likelier than one: of the log likelihood, for each hidden row."""
-    labels = is_hidden.astype(np.int64)
-    more = log_likelihood(parts, labels) - log_likelihood(parts, np.zeros_like(labels))
-    return more / float(parts.counts[is_hidden].sum())
+    @classmethod
+    def of(cls, micro: MicroClusters) -> "Pair":
+        return cls(parts_of([micro], np.ones(micro.means.shape[1])), Shapes(micro, micro.covariance_inside()))
+
+    def distance(self, is_second: BoolArray) -> float:
+        """d' of the second cluster from the rest."""
+        return float(self.shapes.apart(is_second.astype(np.int64)).min())
+
+    def are_two(self, is_second: BoolArray) -> bool:
+        """Whether the second cluster, of a few of the rows, is hidden in the rest, and not a piece of it."""
+        distance, more = self.distance(is_second), self.gain(is_second)
+        if self.is_frequent(is_second) and distance >= SINGLE_PEAK and more >= LEAST_GAIN_OF_FREQUENT:
+            return True
+        is_compact = is_second.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT and self.width(is_second) <= MOST_TIMES_AS_WIDE
+        due, likelier = (APART, LEAST_GAIN_OF_COMPACT) if is_compact else (CLEAR, LEAST_GAIN)
+        return distance >= due and more >= likelier
+
+    def is_frequent(self, is_second: BoolArray) -> bool:
+        """Whether the second cluster has a fair share of the rows, about the width of the rest, and a peak."""
+        is_large = self.parts.counts[is_second].sum() >= LEAST_SHARE * self.parts.counts.sum()
+        if not (is_large and is_second.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT):
+            return False
+        is_as_wide = LEAST_TIMES_AS_WIDE <= self.width(is_second) <= MOST_TIMES_AS_WIDE
+        return is_as_wide and self.shapes.deepest_valley(is_second.astype(np.int64)) >= LEAST_RISE
+
+    def width(self, is_second: BoolArray) -> float:
+        """How many times as wide as the rest the second cluster is, on (geometric) average over all directions."""
+        counts, _, scatters, _ = self.shapes.clusters(is_second.astype(np.int64))
+        covariances = [ridged(each, self.shapes.variance) for each in scatters / counts[:, None, None]]
+        rest, second = np.linalg.slogdet(np.array(covariances))[1]
+        return float(np.exp((second - rest) / (2 * self.shapes.n_axes)))
+
+    def gain(self, is_second: BoolArray) -> float:
+        """By how much two Gaussians are likelier than one: of the log likelihood, for each row of the second."""
+        labels = is_second.astype(np.int64)
+        more = log_likelihood(self.parts, labels) - log_likelihood(self.parts, np.zeros_like(labels))
+        return more / float(self.parts.counts[is_second].sum())
 
 
 def far_starts(parts: Parts) -> Iterator[FloatArray]:
