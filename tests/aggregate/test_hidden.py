@@ -259,6 +259,8 @@ def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeyp
     assert found.n_clusters_ == 5  # it was 10: five tails beside four of the faults
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.8
     assert any("5 groups of rows at the edge" in note for note in found.model_.diagnostics.notes)
+    shares = {each.n_clusters: each.share for each in found.model_.confidence.resampled}
+    assert max(shares, key=shares.get) == 5  # draws of sites count them with it as well: all had 10 and more
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,19 @@ def finished(look: Look, chosen: Candidate, max_clusters: int) -> tuple[Look, Ca
     if labels.max() + 1 > chosen.n_clusters:
         look = with_candidate(look, labels)
         chosen = look.candidates[-1]
-    is_odd, is_tail = left_over(look, chosen), in_tails(look, chosen) | run_into(look, chosen)
-    is_tail &= ~is_odd
-    if not (is_odd | is_tail).any() or (~is_odd & ~is_tail).sum() <= 1:
+    is_odd, is_tail = no_clusters(look, chosen)
+    if not (is_odd | is_tail).any():
         return look, chosen, 0, 0
     look = with_candidate(look, without(look, chosen, is_odd, is_tail), chosen.hierarchy)
     return look, look.candidates[-1], int(is_odd.sum()), int(is_tail.sum())
+
+
+def no_clusters(look: Look, chosen: Candidate) -> tuple[BoolArray, BoolArray]:
+    """Which clusters (k,) are none: odd rows, and pieces of the largest one; none are where one alone would be left."""
+    is_odd = left_over(look, chosen)
+    is_tail = ~is_odd & (in_tails(look, chosen) | run_into(look, chosen))
+    is_several = (~is_odd & ~is_tail).sum() > 1
+    return is_odd & is_several, is_tail & is_several
 
 
 def in_largest(look: Look, candidate: Candidate) -> IntArray:
