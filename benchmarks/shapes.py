@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/shapes.py clouds [--draws 10] [--large]
     .venv/bin/python benchmarks/shapes.py plants others flat [--draws 8] [--first-seed 100]
     .venv/bin/python benchmarks/shapes.py below [--draws 4]
+    .venv/bin/python benchmarks/shapes.py mixtures [--draws 24]
     .venv/bin/python benchmarks/shapes.py mnist seeds natural    # need KONCORD_DATA
 
 Columns are prepared as by default. `clouds`: one Gaussian, t, log-normal and uniform clouds at 10 sites of 200 rows or,
@@ -12,6 +13,8 @@ three of five sites each; of rarer faults there are more rows. And five clusters
 tell nothing. `flat`: the usual state is no Gaussian: uniform, uniform along two columns, moved along all sensors by a
 load, bent, a ring.
 `below`: a cluster of which each of forty sites has fewer rows than the floor of 20, by default and with secure sums.
+`mixtures`: two to twelve Gaussians of their own shapes and weights at sites that hold most of them, beside a mixture
+that is fitted to 4,000 of all rows in one place, its K by BIC.
 `mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets; `natural`: K and ARI for ten
 seeds on sets whose rows have sites of their own.
 """
@@ -29,6 +32,8 @@ from typing import Any
 import numpy as np
 from clusters import NATURAL, dealt, table
 from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+from sklearn.preprocessing import StandardScaler
 
 from koncord import FederatedClustering
 from koncord.data import partition
@@ -262,6 +267,51 @@ def flat(n_draws: int, first_seed: int) -> None:
             scores(f"{state}, {n_sensors} sensors, {n_faults} faults of {share:.0%}", cases, n_faults + 1)
 
 
+def drawn_mixture(seed: int) -> Dealt:
+    """Two to twelve Gaussians in two to ten columns, at 3 to 20 sites of 300 to 3,000 rows that hold 70 % of them."""
+    rng = np.random.default_rng([seed, 55])
+    k, d = int(rng.integers(2, 13)), int(rng.integers(2, 11))
+    n_sites, n_rows = int(rng.choice([3, 5, 10, 20])), int(rng.choice([300, 1000, 3000]))
+    means = rng.standard_normal((k, d)) * rng.uniform(3, 8) / np.sqrt(d)
+    roots = np.array([np.linalg.qr(rng.standard_normal((d, d)))[0] * rng.uniform(0.5, 1.5, d) for _ in range(k)])
+    weights = rng.dirichlet(np.full(k, 3.0))
+    tables, classes = [], []
+    for _ in range(n_sites):
+        held = rng.random(k) < 0.7
+        held[rng.integers(k)] = True
+        shares = weights * held * rng.dirichlet(np.full(k, 5.0))
+        own = rng.choice(k, n_rows, p=shares / shares.sum())
+        tables.append(means[own] + np.einsum("nij,nj->ni", roots[own], rng.standard_normal((n_rows, d))))
+        classes.append(own)
+    return tables, np.concatenate(classes)
+
+
+def pooled_mixture(tables: Sequence[Any], classes: Any) -> tuple[int, float]:
+    """K and ARI of the mixture with the least BIC, of up to 16 clusters, of all rows in one place."""
+    X = StandardScaler().fit_transform(np.concatenate(tables))
+    some = X[np.random.default_rng(0).permutation(len(X))[:4000]]
+    fits = [GaussianMixture(k, n_init=2, random_state=0, reg_covar=1e-4).fit(some) for k in range(1, 17)]
+    best = min(fits, key=lambda fit: fit.bic(some))
+    return best.n_components, float(adjusted_rand_score(classes, best.predict(X)))
+
+
+def mixtures(n_draws: int, first_seed: int) -> None:
+    found = []
+    for seed in range(first_seed, first_seed + n_draws):
+        tables, classes = drawn_mixture(seed)
+        ours, pooled = score(fitted(tables), classes), pooled_mixture(tables, classes)
+        true_k, shape = int(classes.max()) + 1, f"{len(tables)} x {len(tables[0])} x {tables[0].shape[1]}"
+        found.append((ours[1], pooled[1], abs(ours[0] - true_k), abs(pooled[0] - true_k)))
+        print(
+            f"{seed}: {shape:14} K {true_k:2}: {ours[0]:2}/{ours[1]:.2f}, pooled {pooled[0]:2}/{pooled[1]:.2f}",
+            flush=True,
+        )
+    ari, of_pooled, off, pooled_off = np.mean(found, axis=0)
+    print(
+        f"mean ARI {ari:.3f}, pooled {of_pooled:.3f}, ratio {ari / of_pooled:.3f}; K off by {off:.1f}, {pooled_off:.1f}"
+    )
+
+
 def below_floor(seed: int, n_columns: int, n_rare: int) -> Dealt:
     """Forty sites of two clusters of 150 rows and one of `n_rare`, eight and ten standard deviations off."""
     rng = np.random.default_rng([seed, 73])
@@ -313,7 +363,9 @@ def natural() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="+", choices=("clouds", "plants", "others", "flat", "below", "mnist", "seeds", "natural")
+        "parts",
+        nargs="+",
+        choices=("clouds", "plants", "others", "flat", "mixtures", "below", "mnist", "seeds", "natural"),
     )
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--first-seed", type=int, default=100)
@@ -328,6 +380,8 @@ def main() -> None:
         others(args.draws, args.first_seed)
     if "flat" in args.parts:
         flat(args.draws, args.first_seed)
+    if "mixtures" in args.parts:
+        mixtures(args.draws, args.first_seed)
     if "below" in args.parts:
         below(args.draws, args.first_seed)
     if "mnist" in args.parts:

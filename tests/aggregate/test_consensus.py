@@ -1101,6 +1101,9 @@ def test_clusters_far_apart_are_counted_though_small_sites_cannot_tell_all_of_th
 def test_a_cluster_is_cut_where_a_fit_does_not_keep_nearly_all_of_it_together():
     rows = np.array([[90.0, 0.0], [80.0, 10.0], [96.0, 4.0], [0.0, 0.0]])
     np.testing.assert_array_equal(are_cut(rows), [False, True, False, False])
+    grown = np.array([[3800.0, 103.0], [1.0, 40.0]])  # the rare cluster of the fit is mostly of the frequent one
+    np.testing.assert_array_equal(are_cut(grown), [True, False])
+    np.testing.assert_array_equal(are_cut(np.array([[3800.0, 30.0], [1.0, 40.0]])), [False, False])
 
 
 def test_far_rows_do_not_shape_a_cluster_but_its_size():

@@ -133,9 +133,12 @@ def joined(rows: FloatArray) -> BoolArray:
 def are_cut(rows: FloatArray) -> BoolArray:
     """Which clusters are in pieces in a fit that has these `rows` (k, k_fit) of them.
 
-    A rare cluster beside one of most rows would grow to be a piece of it, where the large one is no Gaussian.
+    Too few of them stay together, or one more cluster of the fit is mostly theirs: a rare cluster beside one of most
+    rows would grow to be a piece of it, where the large one is no Gaussian.
     """
-    found: BoolArray = rows.max(axis=1) < KEPT * rows.sum(axis=1)
+    is_another = np.arange(rows.shape[1]) != rows.argmax(axis=1)[:, None]
+    is_theirs = 2 * rows > rows.sum(axis=0)
+    found: BoolArray = (rows.max(axis=1) < KEPT * rows.sum(axis=1)) | (is_another & is_theirs).any(axis=1)
     return found
 
 
