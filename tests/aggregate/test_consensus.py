@@ -968,9 +968,6 @@ def test_micro_clusters_between_two_clusters_do_not_blur_them():
     np.testing.assert_allclose(shares.sum(axis=1), 1)
 
 
-NEAR = (18.0, 20.6, 23.2, 25.8)
-
-
 def test_a_fit_from_drawn_clusters_finds_what_no_step_from_the_chosen_ones_leads_to(monkeypatch):
     rng = np.random.default_rng(6)
     X = np.concatenate([rng.normal([at, 0], 1, (600, 2)) for at in (0, 6, 30)])
@@ -991,25 +988,6 @@ def test_a_fit_from_drawn_clusters_finds_what_no_step_from_the_chosen_ones_leads
     assert score(halves_apart) < 0.6  # it would join two clusters that are said to be clearly apart
     monkeypatch.setattr(mixture, "MOST_STARTS", 0)
     assert score() < 0.6
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_fit_from_drawn_clusters_does_not_cut_one_that_is_clear_of_all_others(seed):
-    """Three Gaussians hold a bent cluster better than one does; the four that run into each other would pay for it."""
-    rng = np.random.default_rng(seed)
-    turns = rng.uniform(-1.3, 1.3, 1400)
-    bent = 6 * np.c_[np.sin(turns), np.cos(turns) - 1] + rng.normal(0, 0.6, (1400, 2))
-    micro = micro_clusters_of(np.concatenate([bent, *(rng.normal([at, 0], 1, (250, 2)) for at in NEAR)]), 20)
-    labels = np.where(micro.means[:, 0] < 10, 0, 1 + nearest(micro.means[:, :1], np.array(NEAR)[:, None]))
-    parts, is_clear = parts_of([micro], np.ones(2)), np.eye(5, dtype=bool)
-    is_clear[0], is_clear[:, 0] = True, True
-
-    def kept_of_bent(is_apart):
-        shares = fit_gaussians(parts, labels, np.random.default_rng(0), is_apart)[1]
-        return rows_in(parts, labels, shares)[0].max() / 1400
-
-    assert kept_of_bent(is_clear) > 0.95
-    assert kept_of_bent(None) < 0.7
 
 
 def test_no_mixture_is_fitted_with_more_parameters_than_rows(monkeypatch):

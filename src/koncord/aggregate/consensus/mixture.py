@@ -79,8 +79,7 @@ def fit_gaussians(
     gain where clusters overlap, and would give a heavy tail a cluster of its own. So they are where nearly every client
     holds a single cluster: micro-clusters of one client belong together, whatever a density says; and where a mixture
     would have more parameters than there are rows. A fit that joins two clusters that are clearly apart, or cuts one
-    that holds most of the rows, is not taken; nor is one from drawn clusters that cuts a cluster which is clearly apart
-    from all others.
+    that holds most of the rows, is not taken.
     """
     chosen = np.eye(int(labels.max()) + 1)[labels]
     k = chosen.shape[1]
@@ -93,11 +92,9 @@ def fit_gaussians(
     best, *others = spread(partial(fit_to_rows, rows, variance=parts.variance), [chosen, *starts])
     rows_of = parts.counts @ chosen
     holds_most = rows_of >= MOST_ROWS * rows_of.sum()
-    first, *drawn = others
-    drawn_whole = holds_most | is_apart.all(axis=1)
-    for fit, least, is_whole in [(first, 0.0, holds_most), *((each, LEAST_GAIN, drawn_whole) for each in drawn)]:
+    for fit, least in zip(others, [0.0, *[LEAST_GAIN] * (len(others) - 1)], strict=True):
         in_fit = rows_in(parts, labels, fit.shares)
-        is_spoiled = (joined(in_fit) & is_apart).any() or are_cut(in_fit)[is_whole].any()
+        is_spoiled = (joined(in_fit) & is_apart).any() or are_cut(in_fit)[holds_most].any()
         if fit.likelihood > best.likelihood + least and not is_spoiled:
             best = fit
     shares = best.shares
