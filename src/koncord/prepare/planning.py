@@ -13,8 +13,8 @@ from koncord.prepare.settings import Preparation
 from koncord.prepare.sketch import ColumnSketch, Distribution
 from koncord.types import FloatArray
 
-# A column is logged if its low quantile is positive, its octile skewness exceeds SKEWED, and the logarithm leaves less
-# than HALVED of it. Values below a share of the low quantile are raised to it.
+# A column is logged if its low quantile is positive, the octile skewness of its largest peak exceeds SKEWED, and the
+# logarithm leaves less than HALVED of it. Values below a share of the low quantile are raised to it.
 LOW, SKEWED, HALVED, RAISED = 0.02, 0.15, 0.5, 1 / 20
 DECILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # and quartiles, of which skewness is known
 N_RANKS, LEAST_RANKS = 400, 200  # even ranks at which a column is looked at for peaks; and those of a peak

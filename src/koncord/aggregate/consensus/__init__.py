@@ -788,8 +788,8 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
     if agreed.choice.n_in_tails:
         said.append(
             f"{counted(agreed.choice.n_in_tails, 'group')} of rows at the edge of the largest cluster "
-            f"{'is' if agreed.choice.n_in_tails == 1 else 'are'} counted with it: the density only falls toward its "
-            "edge, as in a tail."
+            f"{'is' if agreed.choice.n_in_tails == 1 else 'are'} counted with it: there is no deep valley of the "
+            "density between them, as in a tail."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

@@ -46,7 +46,7 @@ def finished(look: Look, chosen: Candidate, max_clusters: int) -> tuple[Look, Ca
 def no_clusters(look: Look, chosen: Candidate) -> tuple[BoolArray, BoolArray]:
     """Which clusters (k,) are none: odd rows, and pieces of the largest one; none are where one alone would be left."""
     is_odd = left_over(look, chosen)
-    is_tail = ~is_odd & (in_tails(look, chosen) | run_into(look, chosen))
+    is_tail = ~is_odd & of_largest(look, chosen)
     is_several = (~is_odd & ~is_tail).sum() > 1
     return is_odd & is_several, is_tail & is_several
 
@@ -86,28 +86,11 @@ def left_over(look: Look, chosen: Candidate) -> BoolArray:
     return found
 
 
-def in_tails(look: Look, chosen: Candidate) -> BoolArray:
-    """Which clusters (k,) are pieces of the tails of the cluster that holds most of the rows.
-
-    They are few, run into it without a valley of the density, and it is as long on the other side.
-    """
-    labels, counts = look.labels_of(chosen), look.micro.counts
-    rows = np.bincount(labels, counts)
-    largest = int(rows.argmax())
-    found = np.zeros(len(rows), dtype=np.bool_)
-    few = np.flatnonzero(rows <= MOST_IN_A_TAIL * counts.sum())
-    if rows[largest] >= MOST_ROWS * counts.sum() and len(few):
-        valleys = look.shapes.valleys_between(labels, members(labels), few, np.full(len(few), largest))
-        found[few] = valleys < NO_VALLEY
-        pieces = np.flatnonzero(found)
-        found[pieces] = look.shapes.as_long_beyond(labels, largest, pieces) >= AS_LONG
-    return found
-
-
-def run_into(look: Look, chosen: Candidate) -> BoolArray:
+def of_largest(look: Look, chosen: Candidate) -> BoolArray:
     """Which clusters (k,) are pieces of one that holds more than half of the rows.
 
-    They run into it without a valley of the density, and are hardly likelier as a Gaussian of their own.
+    They run into it without a deep valley of the density, and are hardly likelier as a Gaussian of their own. Or they
+    are few, run into it without any valley, and it holds most of the rows and is as long on the other side.
     """
     labels, counts = look.labels_of(chosen), look.micro.counts
     rows = np.bincount(labels, counts)
@@ -117,7 +100,10 @@ def run_into(look: Look, chosen: Candidate) -> BoolArray:
         return found
     others = np.delete(np.arange(len(rows)), largest)
     valleys = look.shapes.valleys_between(labels, members(labels), others, np.full(len(others), largest))
-    for other in others[valleys < LEAST_VALLEY]:
+    if rows[largest] >= MOST_ROWS * counts.sum():
+        few = others[(rows[others] <= MOST_IN_A_TAIL * counts.sum()) & (valleys < NO_VALLEY)]
+        found[few] = look.shapes.as_long_beyond(labels, largest, few) >= AS_LONG
+    for other in others[(valleys < LEAST_VALLEY) & ~found[others]]:
         own = np.flatnonzero((labels == largest) | (labels == other))
         pair, is_other = Pair.of(taken(look.micro, own)), labels[own] == other
         likelier = LEAST_GAIN_OF_FREQUENT if pair.is_frequent(is_other) else LEAST_GAIN_OF_PIECE

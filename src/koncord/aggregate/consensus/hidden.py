@@ -63,20 +63,25 @@ class Pair(NamedTuple):
 
     def are_two(self, is_second: BoolArray) -> bool:
         """Whether the second cluster, of a few of the rows, is hidden in the rest, and not a piece of it."""
-        distance, more = self.distance(is_second), self.gain(is_second)
-        if self.is_frequent(is_second) and distance >= SINGLE_PEAK and more >= LEAST_GAIN_OF_FREQUENT:
+        distance = self.distance(is_second)
+        if distance < APART:
+            return False
+        more = self.gain(is_second)
+        if distance >= SINGLE_PEAK and more >= LEAST_GAIN_OF_FREQUENT and self.is_frequent(is_second):
             return True
-        is_compact = is_second.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT and self.width(is_second) <= MOST_TIMES_AS_WIDE
-        due, likelier = (APART, LEAST_GAIN_OF_COMPACT) if is_compact else (CLEAR, LEAST_GAIN)
+        due, likelier = (APART, LEAST_GAIN_OF_COMPACT) if self.is_compact(is_second) else (CLEAR, LEAST_GAIN)
         return distance >= due and more >= likelier
+
+    def is_compact(self, is_second: BoolArray) -> bool:
+        """Whether the second cluster has some micro-clusters, and is hardly wider than the rest."""
+        is_large = is_second.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT
+        return bool(is_large and self.width(is_second) <= MOST_TIMES_AS_WIDE)
 
     def is_frequent(self, is_second: BoolArray) -> bool:
         """Whether the second cluster has a fair share of the rows, about the width of the rest, and a peak."""
         is_large = self.parts.counts[is_second].sum() >= LEAST_SHARE * self.parts.counts.sum()
-        if not (is_large and is_second.sum() >= LEAST_MICRO_CLUSTERS_OF_COMPACT):
-            return False
-        is_as_wide = LEAST_TIMES_AS_WIDE <= self.width(is_second) <= MOST_TIMES_AS_WIDE
-        return is_as_wide and self.shapes.deepest_valley(is_second.astype(np.int64)) >= LEAST_RISE
+        is_as_wide = is_large and self.is_compact(is_second) and self.width(is_second) >= LEAST_TIMES_AS_WIDE
+        return bool(is_as_wide and self.shapes.deepest_valley(is_second.astype(np.int64)) >= LEAST_RISE)
 
     def width(self, is_second: BoolArray) -> float:
         """How many times as wide as the rest the second cluster is, on (geometric) average over all directions."""
