@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from koncord._validation import check_option
-from koncord.data.partitions import partition
 from koncord.data.penguins import ISLANDS, MEASUREMENTS, SEXES, SPECIES, penguins
 from koncord.data.pumps import SENSORS, STATES, pumps
 from koncord.data.waveform import waveform
 from koncord.types import FloatArray, IntArray
 
-# The paper's protocol for Waveform: five clients, partition A.
-WAVEFORM_SEED, WAVEFORM_SITES, HELD_OUT = 42, 5, 0.3
+WAVEFORM_SEED, HELD_OUT = 42, 0.3
+# Classes of waves that each site has.
+WAVES_AT = {"site-1": (0, 1), "site-2": (0, 2), "site-3": (1, 2), "site-4": (1, 2), "site-5": (0, 2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,8 +125,7 @@ def five_waveform_sites() -> Demonstration:
     X, y = waveform()
     X = np.round(X, 2)  # as UCI distributes it
     train, test = train_test_split(np.arange(len(y)), test_size=HELD_OUT, stratify=y, random_state=WAVEFORM_SEED)
-    parts = [train[rows] for rows in partition(y[train], WAVEFORM_SITES, regime="A", seed=WAVEFORM_SEED)]
-    at = {f"site-{number}": rows for number, rows in enumerate(parts, start=1)}
+    at = equal_shares(train, y, WAVES_AT)
     return Demonstration(
         name="waveform",
         about="Waveform (Breiman et al. 1984): 21 noisy points of three overlapping kinds of wave, at five sites.",
@@ -144,6 +143,16 @@ def five_waveform_sites() -> Demonstration:
         held_out_classes=y[test],
         seed=WAVEFORM_SEED,
     )
+
+
+def equal_shares(rows: IntArray, y: IntArray, holds: Mapping[str, tuple[int, ...]]) -> dict[str, IntArray]:
+    """The rows of each site, sorted: each class of `y` in equal parts to the sites that hold it."""
+    parts: dict[str, list[IntArray]] = {site: [] for site in holds}
+    for label in sorted({label for classes in holds.values() for label in classes}):
+        owners = [site for site, classes in holds.items() if label in classes]
+        for site, share in zip(owners, np.array_split(rows[y[rows] == label], len(owners)), strict=True):
+            parts[site].append(share)
+    return {site: np.sort(np.concatenate(shares)) for site, shares in parts.items()}
 
 
 def plants() -> Demonstration:
