@@ -13,7 +13,6 @@ from hypothesis import Phase, settings
 
 from koncord.cli import main
 
-os.environ["KONCORD_OFFLINE"] = "1"  # no test fetches a data set from the internet
 os.environ["KONCORD_TABLES"] = str(Path(tempfile.gettempdir()) / f"koncord-tables-{os.getpid()}")  # of wider fixtures
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts its background jobs so, and children inherit it

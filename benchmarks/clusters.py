@@ -39,7 +39,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from koncord import ASM, SPAHM, Consensus, FederatedClustering, FedGEM, FedHDBSCAN, FedKStarHC, KnownCounts
-from koncord.data import partition
+from koncord_reproduction import partition
 
 REAL = ("dermatology", "digits", "drybean", "ecoli", "letter", "segment", "shuttle", "vowel", "wine")
 MADE = (

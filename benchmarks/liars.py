@@ -37,7 +37,6 @@ from koncord import Consensus, FedGEM, KnownCounts
 from koncord._threads import one_thread
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.aggregate.fedgem import Judgement
-from koncord.data import load, partition
 from koncord.kernels.assign import nearest
 from koncord.protocol.schema import LARGEST
 from koncord.protocol.setup import Holdings, Moments, Prepared
@@ -46,6 +45,7 @@ from koncord.session.inprocess import InProcess
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.types import LocalEstimate
+from koncord_reproduction import load, partition
 
 LIES = ("honest", "far", "counts", "scale", "many", "crowd", "rows far", "rows crowd")
 N_SITES, N_MANY, FAR, FARTHER = 10, 200, 30.0, 1000.0

@@ -27,7 +27,7 @@ from clusters import MADE, REAL
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import FederatedClustering
-from koncord.data import load, partition
+from koncord_reproduction import load, partition
 
 EIGHT = ("waveform", "abalone", "frog_genus", "frog_species", "mnist", "fmnist", "emnist", "cifar10")
 FLOORS = {"with": 20, "without": 1}

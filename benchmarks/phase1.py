@@ -27,9 +27,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from koncord import ASM
-from koncord.data import partition
 from koncord.estimate.merging import merge
 from koncord.types import Components, SphericalMixture
+from koncord_reproduction import partition
 
 # The configuration of the grid with most work, and the one in its middle.
 HEAVIEST = {"split_factor": 1.0, "min_mass": 20, "merge_factor": 1.0}

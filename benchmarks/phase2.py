@@ -26,12 +26,12 @@ import numpy as np
 
 from koncord import FedGEM, KnownCounts
 from koncord.aggregate.fedgem.balls import group, move_together
-from koncord.data import partition
 from koncord.protocol import setup
 from koncord.session.inprocess import InProcess
 from koncord.session.policy import SitePolicy
 from koncord.session.rounds import run_rounds
 from koncord.session.site import Site
+from koncord_reproduction import partition
 
 UPSILON, N_ROUNDS = 2.0, 10
 LONGEST_WALK = 120.0

@@ -29,7 +29,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from koncord import Consensus, FedKMeans, KnownCounts
 from koncord._threads import one_thread
-from koncord.data import load, partition
 from koncord.kernels.assign import nearest
 from koncord.privacy.budget import Budget
 from koncord.session.federation import run_federation
@@ -37,6 +36,7 @@ from koncord.session.inprocess import InProcess
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
 from koncord.session.summing import IN_PROCESS, run_in_sums, summed_in_process
+from koncord_reproduction import load, partition
 
 METHODS = ("consensus", "fedkmeans", "pooled")
 PARTS = ("set", "method", "epsilon", "secure_sums", "seed")  # of a row, beside what was found

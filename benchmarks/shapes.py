@@ -36,8 +36,8 @@ from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
 from koncord import FederatedClustering
-from koncord.data import partition
 from koncord.privacy import Budget
+from koncord_reproduction import partition
 
 Dealt = tuple[Sequence[Any], Any]  # tables of the sites, and the classes of all rows
 

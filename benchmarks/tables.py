@@ -36,13 +36,13 @@ from koncord.aggregate.consensus import Report, choosing
 from koncord.aggregate.consensus.calibration import find_offsets
 from koncord.aggregate.consensus.microclusters import micro_clusters_of
 from koncord.aggregate.diagnostics import Diagnostics
-from koncord.data import partition
 from koncord.data.files import Table
 from koncord.data.penguins import ISLANDS, penguins
 from koncord.data.units import converted
 from koncord.prepare.columns import describe_columns
 from koncord.prepare.units import other_units
 from koncord.types import FloatArray, IntArray
+from koncord_reproduction import partition
 
 SENSORS = ("temperature", "pressure", "flow", "current", "speed", "vibration", "noise", "humidity")
 LEVELS = np.array([60.0, 5.0, 120.0, 20.0, 1500.0, 0.0, 0.0, 0.0])

@@ -34,7 +34,7 @@ NEEDS = {
     "estimate koncord-demo/sites/site-1.csv --plot site-1.png": "report",
 }
 # Commands of koncord-reproduction.
-ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz")
+ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz", "partition t.csv")
 # What works without any extra, in this order.
 WORKS = (
     "--version",

@@ -19,8 +19,8 @@ one JSON object and nothing else. Exit codes: 0 success; 2 a wrong call (a bad o
 there); 1 any other failure; 130 stopped with Ctrl-C. What is wrong is always one line on stderr that begins with
 `koncord:`; with the environment variable `KONCORD_TRACEBACK=1` the place in the source comes before it.
 
-`embed` and `reproduce` come with the distribution koncord-reproduction: `pip install ./reproduction` in a checkout. Any
-distribution may add commands, as entry points of the group `koncord.commands`.
+`embed`, `partition` and `reproduce` come with the distribution koncord-reproduction: `pip install ./reproduction` in a
+checkout. Any distribution may add commands, as entry points of the group `koncord.commands`.
 """
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from koncord.data import datasets, load
+from koncord_reproduction import datasets, load
 from koncord_reproduction.cli.embed import EPILOG
 from koncord_reproduction.embed import embed
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from koncord.data import load
 from koncord.errors import KoncordError
+from koncord_reproduction import load
 from koncord_reproduction.dealing import dealt_rows
 from koncord_reproduction.paper import CLASS_SIZES
 from koncord_reproduction.protocol import EVALUATION_SEEDS, SETS

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from koncord import DPGMM, LabelFreeSearch
-from koncord.data import load
 from koncord.errors import KoncordError
 from koncord.estimate.base import n_components_of
+from koncord_reproduction import load
 from koncord_reproduction.protocol import (
     AGGREGATORS,
     IMAGES,

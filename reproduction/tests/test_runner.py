@@ -15,11 +15,10 @@ from sklearn.preprocessing import StandardScaler
 
 import koncord
 from koncord.aggregate.fedgem import UPSILONS
-from koncord.data import load
 from koncord.errors import KoncordError
 from koncord.estimate.asm import ASM_GRID
 from koncord.estimate.search import combinations
-from koncord_reproduction import runner, synthetic
+from koncord_reproduction import load, runner, synthetic
 from koncord_reproduction.dealing import dealt_rows
 from koncord_reproduction.process import SeededDPGMM
 from koncord_reproduction.protocol import QUARTER_SEED, SETS

@@ -4,7 +4,6 @@ KoncordError
 ├── TableError             a file that cannot be read as a table of numbers
 │   └── TableArgumentError the file, column or array asked for is not there: also a ValueError
 ├── TablesRefused          tables that koncord check would not have a run begin with
-├── FetchError             a data set whose public source does not give it
 ├── MissingExtra           an optional part of koncord that is not installed
 ├── MessageError           bytes that are not a message of the protocol
 │   ├── BadReply           a reply that is not what its site was asked for
@@ -48,10 +47,6 @@ class TableArgumentError(TableError, ValueError):
 
 class TablesRefused(KoncordError):
     """Tables that a run would refuse, as `koncord check` found; the reasons are in what it printed."""
-
-
-class FetchError(KoncordError):
-    """A data set that could not be fetched: no connection, another answer than the file, or rows that are not its."""
 
 
 class MissingExtra(KoncordError):

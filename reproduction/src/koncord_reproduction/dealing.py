@@ -1,4 +1,4 @@
-"""The clients of the paper: the regimes of `koncord.data.partition`, by the random numbers that the paper drew.
+"""The clients of the paper: the regimes of `koncord_reproduction.partition`, by the random numbers that the paper drew.
 
 The paper gives rules and seeds, not what draws. NumPy's `RandomState` with the seed of the run, asked in the order of
 the paper's sentences, and for the sizes of regime B one with 10,000 more, gives the printed table of points per cluster
@@ -8,8 +8,8 @@ of a clustering was looked at.
 
 import numpy as np
 
-from koncord.data.partitions import coupled, covered, decoupled
 from koncord.types import BoolArray, IntArray
+from koncord_reproduction.partitions import coupled, covered, decoupled
 
 # Between the seed of a run and that of the sizes of its regime B.
 DECOUPLED_SEED = 10_000

@@ -89,9 +89,9 @@ The paper gives seeds, not what is drawn from them. Two of its draws could be fo
   certain, as other configurations and seeds have other digits; the hold-out is likely: of 32 ways it alone picks these.
 
 All runs were made with these clients and hold-outs but federated DP-GMM of CIFAR-10, whose clients are those of
-`koncord.data.partition`. EMNIST and CIFAR-10 are dealt out by the same rule; with fewer rows than the paper's, their
-clients cannot be the paper's. FFCM with avg2 goes to and fro between two sets of centers on some clients, up to its
-thousandth round (FrogB, seed 47: 250 s); FrogA with seed 43, 0.7 s a round, was not run.
+`koncord_reproduction.partition`. EMNIST and CIFAR-10 are dealt out by the same rule; with fewer rows than the paper's,
+their clients cannot be the paper's. FFCM with avg2 goes to and fro between two sets of centers on some clients, up to
+its thousandth round (FrogB, seed 47: 250 s); FrogA with seed 43, 0.7 s a round, was not run.
 
 What FedGEM draws at a client, and the seeds and hold-outs of phase 1 there, are not known, so federated figures are the
 paper's in distribution only. On Waveform with X-means the figures of the paper (K 5.4, ARI 0.249 ± 0.027) are those of

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from koncord.data.datasets import STORED
+from koncord_reproduction.datasets import STORED
 
 TITLES: Mapping[str, str] = {
     "waveform": "Waveform",

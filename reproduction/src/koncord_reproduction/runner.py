@@ -23,8 +23,6 @@ from koncord.aggregate.base import Aggregator, Outcome, Server
 from koncord.aggregate.diagnostics import Diagnostics
 from koncord.aggregate.fedgem import FedGEM, centers_of
 from koncord.clustering import FederatedClustering
-from koncord.data.datasets import load
-from koncord.data.partitions import partition
 from koncord.errors import KoncordError
 from koncord.estimate.asm import ASM, ASM_GRID, score_grid
 from koncord.estimate.dpgmm import searched_dpgmm
@@ -35,8 +33,10 @@ from koncord.kernels.splitting import SplitForest, mixture_of
 from koncord.theory import anisotropy
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction import synthetic
+from koncord_reproduction.datasets import load
 from koncord_reproduction.dealing import dealt_rows
 from koncord_reproduction.paper import CLASS_SIZES, N_CLUSTERS
+from koncord_reproduction.partitions import partition
 from koncord_reproduction.process import SeededDPGMM
 from koncord_reproduction.protocol import (
     POOLED_TUNED,

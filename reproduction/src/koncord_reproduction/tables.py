@@ -399,7 +399,9 @@ def other_clients(shown: Shown, regime: str, methods: Sequence[str]) -> tuple[st
             said.append(f"{TITLES[each]} ({named})")
     if not said:
         return ()
-    return (f"Not on the paper's clients but on `koncord.data.partition`'s, by the same rules: {', '.join(said)}.",)
+    return (
+        f"Not on the paper's clients but on `koncord_reproduction.partition`'s, by the same rules: {', '.join(said)}.",
+    )
 
 
 def mean_cell(shown: Shown, table: str, method: str) -> Cell:

@@ -1,27 +1,19 @@
-"""Data sets by name, and who holds which rows."""
+"""Tables: from files, frames and arrays to rows, and those that come with koncord."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from koncord.data.datasets import load
     from koncord.data.demonstrations import demonstration
-    from koncord.data.partitions import partition
 
-_HOME = {
-    "demonstration": "koncord.data.demonstrations",
-    "load": "koncord.data.datasets",
-    "partition": "koncord.data.partitions",
-}
-
-__all__ = ["demonstration", "load", "partition"]
+__all__ = ["demonstration"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name != "demonstration":
         raise AttributeError(f"module 'koncord.data' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return import_module("koncord.data.demonstrations").demonstration
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -232,7 +232,7 @@ def make(todo: "Sequence[Run]", store: "Store", known: "Mapping[Run, Row]", n_jo
 
 def without_data(todo: "Iterable[Run]") -> set[str]:
     """The data sets that are not on this machine; a sentence on stderr tells where to get each."""
-    from koncord.data.datasets import load
+    from koncord_reproduction.datasets import load
     from koncord_reproduction.protocol import SETS
 
     absent = set()

@@ -8,28 +8,27 @@ import numpy as np
 import pytest
 
 import koncord
-import koncord.data
-from koncord.data.datasets import FOLDER, MADE, STORED, cache_folder, load
 from koncord.data.waveform import waveform
+from koncord_reproduction.datasets import FOLDER, MADE, STORED, cache_folder, load
 
 
 @pytest.fixture
 def no_data(tmp_path, monkeypatch):
     """A machine with no file of any data set; returns its empty cache folder."""
     monkeypatch.delenv(FOLDER, raising=False)
-    monkeypatch.setattr("koncord.data.datasets.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("koncord_reproduction.datasets.cache_folder", lambda: tmp_path / "cache")
     (tmp_path / "cache").mkdir()
     return tmp_path / "cache"
 
 
-def test_what_koncord_exports_are_the_functions():
-    import koncord.data.partitions
+def test_what_the_package_exports_are_the_functions():
+    import koncord_reproduction.partitions
 
-    assert koncord.data.load is load
-    assert koncord.data.partition is koncord.data.partitions.partition
-    assert koncord.data.__all__ == dir(koncord.data) == ["demonstration", "load", "partition"]
+    assert koncord_reproduction.load is load
+    assert koncord_reproduction.partition is koncord_reproduction.partitions.partition
+    assert koncord_reproduction.__all__ == dir(koncord_reproduction) == ["load", "partition"]
     with pytest.raises(AttributeError, match="no attribute 'loads'"):
-        _ = koncord.data.loads
+        _ = koncord_reproduction.loads
 
 
 def test_digits_are_always_there(no_data):
@@ -176,7 +175,7 @@ def test_the_files_of_the_benchmark_are_those_koncord_knows(benchmark_set, name,
 
 # --- what the page on data says ---
 
-PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
 
 
 def test_the_page_lists_every_set_with_its_file_and_how_it_differs():

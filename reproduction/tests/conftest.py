@@ -1,11 +1,14 @@
 """A server on this machine to fetch from, and a guard that lets no test of this folder reach another one."""
 
 import ipaddress
+import os
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+
+os.environ["KONCORD_OFFLINE"] = "1"  # no test fetches a data set from the internet
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from koncord.data import datasets, load
-from koncord.data.datasets import STORED
-from koncord.data.fetch import (
+from koncord_reproduction import datasets, load
+from koncord_reproduction.datasets import STORED
+from koncord_reproduction.fetch import (
     OFFLINE,
     PUBLISHED,
+    FetchError,
     Published,
     Source,
     checksum,
@@ -25,7 +26,6 @@ from koncord.data.fetch import (
     read_mnist,
     read_waveform,
 )
-from koncord.errors import FetchError
 
 # The first lines of the published files, in the layout of the copies at a commit and in that of UCI.
 WAVEFORM = """\

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from koncord._files import write_atomic
 from koncord.data.columns import is_number
-from koncord.errors import FetchError
+from koncord.errors import KoncordError
 
 OFFLINE = "KONCORD_OFFLINE"  # environment variable that forbids fetching
 SILENCE = 20.0  # seconds without a byte after which a server is given up
@@ -34,6 +34,10 @@ LARGEST_DOWNLOAD = 64 << 20  # bytes; the largest file here has three million
 CHUNK = 1 << 16
 
 Arrays = dict[str, NDArray[Any]]
+
+
+class FetchError(KoncordError):
+    """A data set that could not be fetched: no connection, another answer than the file, or rows that are not its."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from koncord.data.fetch import OFFLINE, PUBLISHED, checksum, is_offline
-from koncord.data.fetch import fetch as fetch_file
 from koncord.data.waveform import waveform
-from koncord.errors import FetchError, KoncordError
+from koncord.errors import KoncordError
 from koncord.types import FloatArray, IntArray
+from koncord_reproduction.fetch import OFFLINE, PUBLISHED, FetchError, checksum, is_offline
+from koncord_reproduction.fetch import fetch as fetch_file
 
 FOLDER = "KONCORD_DATA"  # environment variable that names the folder of the files
 

@@ -14,10 +14,10 @@ import pytest
 from pyarrow import parquet
 from sklearn.metrics import adjusted_rand_score
 
-import koncord.cli.partition
-from koncord.data import partition
+import koncord_reproduction.cli.partition
 from koncord.data.files import read_table
-from koncord.data.labelled import LabeledTable, read_labeled
+from koncord_reproduction import partition
+from koncord_reproduction.labeled import LabeledTable, read_labeled
 
 ONE_LINE = re.compile(r"koncord: [^\n]+\n")
 SPECIES = ("setosa", "versicolor", "virginica", "virginica, late")
@@ -241,7 +241,7 @@ def test_a_killed_run_leaves_no_folder(flowers):
     program = """
 import time
 from koncord.cli import main
-from koncord.data.labelled import LabeledTable
+from koncord_reproduction.labeled import LabeledTable
 write = LabeledTable.write
 def slow(self, rows, site, labels):
     write(self, rows, site, labels)
@@ -349,7 +349,7 @@ def test_missing_labels_in_parquet_are_refused_whatever_their_type(flowers, run)
 
 
 def examples():
-    lines = koncord.cli.partition.EPILOG.split("then:")[0].splitlines()
+    lines = koncord_reproduction.cli.partition.EPILOG.split("then:")[0].splitlines()
     return [line.split() for line in lines if line.startswith("  koncord ")]
 
 

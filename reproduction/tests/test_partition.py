@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import koncord.data.partitions
-from koncord.data import partition
-from koncord.data.partitions import decoupled, draw_class_sets
+import koncord_reproduction.partitions
+from koncord_reproduction import partition
+from koncord_reproduction.partitions import decoupled, draw_class_sets
 
 labels = st.builds(
     lambda seed, k, n: np.random.default_rng(seed).permutation(np.repeat(np.arange(k), n)),
@@ -99,14 +99,14 @@ def test_a_class_with_too_few_owners_gets_them_where_there_is_room(n_clients, k,
 def test_if_no_draw_is_large_enough_the_one_with_the_largest_smallest_client_is_kept(monkeypatch):
     y = np.repeat(np.arange(6), 40)
     seen = []
-    deal = koncord.data.partitions.deal_equally
+    deal = koncord_reproduction.partitions.deal_equally
 
     def watched(*args):
         parts = deal(*args)
         seen.append(min(len(part) for part in parts))
         return parts
 
-    monkeypatch.setattr(koncord.data.partitions, "deal_equally", watched)
+    monkeypatch.setattr(koncord_reproduction.partitions, "deal_equally", watched)
     parts = partition(y, 5, "A", 3)
     assert (len(seen), max(seen) < 100) == (200, True)
     assert min(len(part) for part in parts) == max(seen)

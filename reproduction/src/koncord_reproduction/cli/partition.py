@@ -11,8 +11,8 @@ from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from koncord.data.labelled import LabeledTable
     from koncord.types import IntArray
+    from koncord_reproduction.labeled import LabeledTable
 
 NAME = "partition"
 SUMMARY = "deal a labeled table out to sites, as the paper does"
@@ -66,9 +66,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.clients < 2:
         raise ValueError(f"--clients must be at least 2; got {args.clients}.")
-    from koncord.data.labelled import check_classes, read_labeled
-    from koncord.data.partitions import partition
     from koncord.runs.folder import check_folder, whole_folder
+    from koncord_reproduction.labeled import check_classes, read_labeled
+    from koncord_reproduction.partitions import partition
 
     target = check_folder("--out", args.out, replaces=args.force, keeps=[args.file])
     with ProgressBar() as bar, reporting(bar):
@@ -132,7 +132,7 @@ def files_of(folder: Path, parts: "dict[str, IntArray]", labeled: "LabeledTable"
 
 def partition_text(record: dict[str, Any], folder: Path, suffix: str) -> str:
     from koncord._words import counted, joined, text_table
-    from koncord.data.partitions import SMALLEST_CLIENT
+    from koncord_reproduction.partitions import SMALLEST_CLIENT
 
     sites = record["sites"]
     small = [site for site, held in sites.items() if held["rows"] < SMALLEST_CLIENT]
