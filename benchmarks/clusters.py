@@ -38,8 +38,8 @@ from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
-from koncord import ASM, SPAHM, Consensus, FederatedClustering, FedGEM, FedHDBSCAN, FedKStarHC, KnownCounts
-from koncord_reproduction import partition
+from koncord import ASM, SPAHM, Consensus, FederatedClustering, FedGEM, KnownCounts
+from koncord_reproduction import FedHDBSCAN, FedKStarHC, partition
 
 REAL = ("dermatology", "digits", "drybean", "ecoli", "letter", "segment", "shuttle", "vowel", "wine")
 MADE = (

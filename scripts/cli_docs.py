@@ -5,7 +5,9 @@ import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
+from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli import all_commands, main
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
@@ -26,8 +28,9 @@ checkout. Any distribution may add commands, as entry points of the group `konco
 
 def page() -> str:
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}  # the page must not depend on the terminal
-    parts = [INTRODUCTION, block("koncord", ["--help"])]
-    parts += [block(f"koncord {command.NAME}", [command.NAME, "--help"]) for command in all_commands()]
+    with patch.dict(vars(AGGREGATORS), outside={}):  # nor on what other distributions add to the choices
+        parts = [INTRODUCTION, block("koncord", ["--help"])]
+        parts += [block(f"koncord {command.NAME}", [command.NAME, "--help"]) for command in all_commands()]
     return "\n".join(parts)
 
 

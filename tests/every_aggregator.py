@@ -18,8 +18,7 @@ FORMS = {
 
 def every_aggregator(k, micro_rows):
     """By name, for k clusters; micro-clusters stand for at least `micro_rows` rows."""
-    own = {"consensus": "min_report", "fedkstarhc": "min_rows", "hdbscan": "min_rows"}
-    forms = FORMS | {name: {name: {option: micro_rows}} for name, option in own.items()}
+    forms = FORMS | {"consensus": {"consensus": {"min_report": micro_rows}}}
     return {
         form: for_clusters(aggregator_named(name)(), k).set_params(**options)
         for name in AGGREGATORS.own

@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from in_process import declares_what_it_sends, disclosed, federate, same_result, six, uneven  # noqa: F401
+
 os.environ["KONCORD_OFFLINE"] = "1"  # no test fetches a data set from the internet
 
 

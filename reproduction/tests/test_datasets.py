@@ -26,7 +26,9 @@ def test_what_the_package_exports_are_the_functions():
 
     assert koncord_reproduction.load is load
     assert koncord_reproduction.partition is koncord_reproduction.partitions.partition
-    assert koncord_reproduction.__all__ == dir(koncord_reproduction) == ["load", "partition"]
+    assert (
+        koncord_reproduction.__all__ == dir(koncord_reproduction) == ["FedHDBSCAN", "FedKStarHC", "load", "partition"]
+    )
     with pytest.raises(AttributeError, match="no attribute 'loads'"):
         _ = koncord_reproduction.loads
 

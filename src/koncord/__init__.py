@@ -18,9 +18,7 @@ if TYPE_CHECKING:  # for type checkers, which cannot read a registry
     from koncord.aggregate.consensus import Consensus as Consensus
     from koncord.aggregate.fedgem import FedGEM as FedGEM
     from koncord.aggregate.fedkmeans import FedKMeans as FedKMeans
-    from koncord.aggregate.fedkstarhc import FedKStarHC as FedKStarHC
     from koncord.aggregate.ffcm import FFCM as FFCM
-    from koncord.aggregate.hdbscan import FedHDBSCAN as FedHDBSCAN
     from koncord.aggregate.kfed import KFed as KFed
     from koncord.aggregate.spahm import SPAHM as SPAHM
     from koncord.checks.aggregators import check_aggregator as check_aggregator

@@ -16,7 +16,7 @@ from test_differencing import bisected, combed
 from test_shaping import said
 
 import koncord
-from koncord.aggregate import consensus, fedkmeans, ffcm, kfed, prototypes, spahm
+from koncord.aggregate import consensus, fedkmeans, ffcm, kfed, spahm
 from koncord.aggregate.base import Aggregator
 from koncord.kernels.assign import nearest, sums_by_label
 from koncord.protocol import setup
@@ -105,14 +105,6 @@ QUESTIONS = {
     ),
     "kfed": lambda rng: (koncord.KFed(4), [kfed.SendCenters(n_init=int(rng.integers(1, 4)), min_count=1)]),
     "spahm": lambda rng: (koncord.SPAHM(), [spahm.SendAtoms(min_count=1)]),
-    "hdbscan": lambda rng: (
-        koncord.FedHDBSCAN(),
-        [prototypes.SendPrototypes(min_rows=int(rng.integers(1, 60)))],
-    ),
-    "fedkstarhc": lambda rng: (
-        koncord.FedKStarHC(),
-        [prototypes.SendPrototypes(min_rows=int(rng.integers(1, 60)))],
-    ),
 }
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedHDBSCAN, FedKMeans, FedKStarHC, KFed
+from koncord import AFCL, FFCM, SPAHM, Consensus, FedGEM, FedKMeans, KFed
 from koncord.errors import TooFewSites
 from koncord.estimate.known import KnownCounts
 from koncord.protocol import setup
@@ -29,8 +29,6 @@ AGGREGATORS = {
     "ffcm avg1": FFCM(3, max_rounds=3),
     "ffcm avg2": FFCM(3, averaging="avg2", max_rounds=3),
     "spahm": SPAHM(),
-    "fedkstarhc": FedKStarHC(),
-    "hdbscan": FedHDBSCAN(min_cluster_size=2),
     "consensus": Consensus(),
     "afcl": AFCL(5, allow_disclosure=True, n_rounds=3),
 }

@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from koncord_reproduction.datasets import load as load
+    from koncord_reproduction.fedkstarhc import FedKStarHC as FedKStarHC
+    from koncord_reproduction.hdbscan import FedHDBSCAN as FedHDBSCAN
     from koncord_reproduction.partitions import partition as partition
 
 _HOME = {
+    "FedHDBSCAN": "koncord_reproduction.hdbscan",
+    "FedKStarHC": "koncord_reproduction.fedkstarhc",
     "load": "koncord_reproduction.datasets",
     "partition": "koncord_reproduction.partitions",
 }

@@ -39,16 +39,6 @@ AGGREGATORS = Registry(
             summary="finds K: Bayesian nonparametric matching of local means, one round",
         ),
         Offer(
-            name="fedkstarhc",
-            home="koncord.aggregate.fedkstarhc:FedKStarHC",
-            summary="finds K: neighboring micro-clusters join by density until none may, one round",
-        ),
-        Offer(
-            name="hdbscan",
-            home="koncord.aggregate.hdbscan:FedHDBSCAN",
-            summary="finds K: HDBSCAN on the micro-clusters of all sites, one round",
-        ),
-        Offer(
             name="afcl",
             home="koncord.aggregate.afcl:AFCL",
             summary="finds K from above: competing seeds; discloses every row, a benchmark",

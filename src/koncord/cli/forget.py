@@ -15,10 +15,9 @@ then; nobody is asked again, and what the site sent is deleted. The model is, to
 site on the scale that was agreed on. That scale stays: it holds the site's sums among those of all sites, and only a
 new run forgets these too.
 
-It works for methods that ask every site once (consensus, fedkstarhc, hdbscan, kfed, spahm), without a privacy budget:
-with one, each question follows from the noisy sums of all sites, so a run without the site is a new run, which costs
-the others their budget anew. Labels in DIR are deleted, as they are those of the model before; koncord predict DIR
-FILE gives new ones.
+It works for methods that ask every site once (consensus, kfed, spahm), without a privacy budget: with one, each
+question follows from the noisy sums of all sites, so a run without the site is a new run, which costs the others their
+budget anew. Labels in DIR are deleted, as they are those of the model before; koncord predict DIR FILE gives new ones.
 """
 EPILOG = """\
 examples:

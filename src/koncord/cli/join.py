@@ -121,7 +121,7 @@ def add_parser(subparsers: Any) -> None:
         type=names,
         action="extend",
         help="aggregators it takes part in (default: those of koncord whose answers the joint partition covers: "
-        "consensus, fedkmeans, fedkstarhc, hdbscan, kfed, spahm); one of another package, or an estimator of one, is "
+        "consensus, fedkmeans, kfed, spahm); one of another package, or an estimator of one, is "
         "used only if it is named here",
     )
     group.add_argument(

@@ -31,8 +31,7 @@ class SitePolicy:
         repeated by its seed (see docs/privacy.md).
     methods : tuple of str, default None
         Aggregators that the site takes part in, by name; None are those whose answers the joint partition of the
-        site covers, in few rounds: consensus, fedkmeans, fedkstarhc,
-        hdbscan, kfed and spahm.
+        site covers, in few rounds: consensus, fedkmeans, kfed and spahm.
     max_rounds : int, default None
         Most rounds of a run; None is as many as each aggregator has by default.
     max_runs : int, default None

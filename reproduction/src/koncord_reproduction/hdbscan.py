@@ -14,9 +14,9 @@ from sklearn.cluster import HDBSCAN
 from koncord._threads import one_thread
 from koncord._validation import check_count
 from koncord.aggregate.base import Aggregator, ClientStep, Server
-from koncord.aggregate.prototypes import SendPrototypes, gathered, outcome_of, send_prototypes
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from koncord.types import FloatArray, IntArray
+from koncord_reproduction.prototypes import SendPrototypes, gathered, outcome_of, send_prototypes
 
 
 class FedHDBSCAN(Aggregator):
@@ -38,11 +38,11 @@ class FedHDBSCAN(Aggregator):
 
     Examples
     --------
-    >>> import numpy as np, koncord
+    >>> import numpy as np, koncord, koncord_reproduction
     >>> rng = np.random.default_rng(0)
     >>> held = (0, 9), (9, 18), (0, 18)
     >>> sites = [np.concatenate([rng.normal(m, 1, (200, 2)) for m in each]) for each in held]
-    >>> clustering = koncord.FederatedClustering(aggregator=koncord.FedHDBSCAN(), random_state=0)
+    >>> clustering = koncord.FederatedClustering(aggregator=koncord_reproduction.FedHDBSCAN(), random_state=0)
     >>> np.sort(clustering.fit(sites).cluster_centers_[:, 0]).round().astype(int)
     array([ 0,  9, 18])
     """

@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN
 
 from koncord import FederatedClustering
-from koncord.aggregate.fedkstarhc import (
+from koncord.aggregate.registry import AGGREGATORS, aggregator_named
+from koncord.checks.aggregators import AGGREGATOR_CHECKS
+from koncord.checks.failing import sentence_of
+from koncord.errors import KoncordError
+from koncord_reproduction.fedkstarhc import (
     FedKStarHC,
     hierarchical_groups,
     joined,
@@ -16,11 +20,22 @@ from koncord.aggregate.fedkstarhc import (
     natural_links,
     partners,
 )
-from koncord.aggregate.hdbscan import FedHDBSCAN, dense_parts
-from koncord.aggregate.prototypes import MOST_AXES, Prototypes, SendPrototypes, prototypes_of, shapes_by
-from koncord.errors import KoncordError
+from koncord_reproduction.hdbscan import FedHDBSCAN, dense_parts
+from koncord_reproduction.prototypes import MOST_AXES, Prototypes, SendPrototypes, prototypes_of, shapes_by
 
 BOTH = [FedKStarHC(), FedHDBSCAN()]
+
+
+@pytest.mark.parametrize("check", AGGREGATOR_CHECKS, ids=sentence_of)
+@pytest.mark.parametrize("aggregator", BOTH)
+def test_the_aggregator_passes_the_check(aggregator, check):
+    check(aggregator)
+
+
+def test_a_run_finds_them_by_their_names():
+    for aggregator in BOTH:
+        assert AGGREGATORS[aggregator.name].package == "koncord-reproduction"
+        assert aggregator_named(aggregator.name) is type(aggregator)
 
 
 def points(seed, n=40, d=2):

@@ -27,9 +27,9 @@ from sklearn.neighbors import NearestNeighbors
 from koncord._threads import one_thread
 from koncord._validation import check_count, check_number
 from koncord.aggregate.base import Aggregator, ClientStep, Server
-from koncord.aggregate.prototypes import SendPrototypes, gathered, outcome_of, send_prototypes
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from koncord.types import FloatArray, IntArray
+from koncord_reproduction.prototypes import SendPrototypes, gathered, outcome_of, send_prototypes
 
 # Nearest neighbors that are looked at, at most: natural neighbors are far fewer.
 MOST_NEIGHBORS = 100
@@ -156,11 +156,11 @@ class FedKStarHC(Aggregator):
 
     Examples
     --------
-    >>> import numpy as np, koncord
+    >>> import numpy as np, koncord, koncord_reproduction
     >>> rng = np.random.default_rng(0)
     >>> held = (0, 9), (9, 18), (0, 18)
     >>> sites = [np.concatenate([rng.normal(m, 1, (200, 2)) for m in each]) for each in held]
-    >>> clustering = koncord.FederatedClustering(aggregator=koncord.FedKStarHC(), random_state=0)
+    >>> clustering = koncord.FederatedClustering(aggregator=koncord_reproduction.FedKStarHC(), random_state=0)
     >>> np.sort(clustering.fit(sites).cluster_centers_[:, 0]).round().astype(int)
     array([ 0,  9, 18])
     """
