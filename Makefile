@@ -71,7 +71,7 @@ lock: $(READY) ## newest versions of what the files in requirements/ ask for
 	cd requirements && ../$(COMPILE) --upgrade --output-file docs.txt docs.in
 
 figures: $(READY)
-	$(BIN)/python scripts/theory_figures.py
+	$(BIN)/python reproduction/scripts/theory_figures.py
 
 bench-phase1 bench-phase2: bench-%: $(READY)
 	$(BIN)/python benchmarks/$*.py

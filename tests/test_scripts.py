@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = sorted([*ROOT.glob("scripts/*.py"), *ROOT.glob("benchmarks/*.py")])
+PROGRAMS = sorted(
+    path for folder in ("scripts", "benchmarks", "reproduction/scripts") for path in ROOT.glob(f"{folder}/*.py")
+)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)

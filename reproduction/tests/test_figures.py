@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from koncord import theory
+from koncord_reproduction import theory
 from koncord_reproduction.figures import FIGURES, counts_of, nice_ticks, png, svg
 from koncord_reproduction.findings import Findings
 from koncord_reproduction.paper import SETS

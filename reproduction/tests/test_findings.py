@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from koncord import theory
-from koncord_reproduction import synthetic
+from koncord_reproduction import synthetic, theory
 from koncord_reproduction.findings import Findings, component_counts, halving, local_mean, mark, onsets, robustness
 from koncord_reproduction.paper import Key, numbers
 

@@ -26,7 +26,7 @@ from koncord_reproduction.pyclustered import PyGMeans, PyXMeans
 from koncord_reproduction.rows import Row, Run
 from koncord_reproduction.runner import chosen_config, deal, table, upsilon_for, values_of
 
-FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 
 
 def row(run, status="done", **values):

@@ -1,8 +1,8 @@
 """When ASM splits a cluster that is only one, and when it takes the split back: the paper's analysis as functions.
 
-Section "When does ASM split?" and the appendices on the split criterion and on its synthetic validation. A cluster of
-n rows in d columns has anisotropy ``r = lambda_1 / (tr(Sigma) / d)``: 1 if it is round, d if it is a line. Cut at its
-median along the leading axis, it improves the BIC as soon as::
+Section "When does ASM split?" and the appendix on the split criterion. A cluster of n rows in d columns has anisotropy
+``r = lambda_1 / (tr(Sigma) / d)``: 1 if it is round, d if it is a line. Cut at its median along the leading axis, it
+improves the BIC as soon as::
 
     n / log n > (d + 2) / g(r, d),    g(r, d) = -d log(1 - 2 r / (pi d))              (Eq. threshold)
 
@@ -18,7 +18,7 @@ from scipy.linalg import eigh
 from scipy.special import lambertw
 
 from koncord._validation import check_magnitude
-from koncord.types import BoolArray, FloatArray
+from koncord.types import FloatArray
 
 
 def anisotropy(X: ArrayLike) -> float:
@@ -66,32 +66,6 @@ def sample_anisotropy(n: ArrayLike, d: ArrayLike, anisotropy: ArrayLike = 1.0) -
     return scalar_or_array(np.where(is_long, r * (1 + ratio * other / gap), edge * (1 + np.sqrt(ratio))))
 
 
-def split_gain(anisotropy: ArrayLike, n_features: ArrayLike) -> FloatArray | float:
-    """``g(r, d) = -d log(1 - 2 r / (pi d))``: twice the log-likelihood a row gains from the cut, about 2 r / pi.
-
-    >>> round(split_gain(1, 64), 3), round(2 / pi, 3)
-    (0.64, 0.637)
-    """
-    d, r = checked_shape(n_features, anisotropy, owner="split_gain")
-    return scalar_or_array(gain(r, d))
-
-
-def predicts_split(n: ArrayLike, n_features: ArrayLike, anisotropy: ArrayLike) -> BoolArray | bool:
-    """Whether Eq. threshold says that a cluster of n rows is split. One row never is.
-
-    Give it the anisotropy of the rows themselves (the function `anisotropy`): the split test sees no other.
-
-    >>> predicts_split(900, 16, 1.3)
-    True
-    >>> predicts_split([20, 90, 900], 16, 1.3)
-    array([False, False,  True])
-    """
-    d, r = checked_shape(n_features, anisotropy, owner="predicts_split")
-    size = checked_size(n, owner="predicts_split")
-    splits = (size > 1) & (size * gain(r, d) > (d + 2) * np.log(size))
-    return bool(splits) if np.ndim(splits) == 0 else splits
-
-
 def critical_size(n_features: ArrayLike, anisotropy: ArrayLike) -> FloatArray | float:
     """Size above which a cluster is split: the larger n with ``n / log n = (d + 2) / g(r, d) = c``.
 
@@ -108,29 +82,6 @@ def critical_size(n_features: ArrayLike, anisotropy: ArrayLike) -> FloatArray | 
     return scalar_or_array(larger_root((d + 2) / gain(r, d)))
 
 
-def sample_critical_size(n_features: ArrayLike, anisotropy: ArrayLike = 1.0) -> FloatArray | float:
-    """Size above which a sample of a cluster is split, given the anisotropy of the cluster, round unless given.
-
-    The self-consistent ``n = critical_size(d, sample_anisotropy(n, d, r))``: with n rows the split test sees an
-    anisotropy that depends on n. Fewer rows look longer and are split more readily, so there may be several solutions;
-    this is the largest.
-
-    >>> round(sample_critical_size(64)), round(critical_size(64, 1))
-    (249, 671)
-    """
-    d, r = checked_shape(n_features, anisotropy, owner="sample_critical_size")
-
-    def size_of_samples_like(n: FloatArray) -> FloatArray:
-        return larger_root((d + 2) / gain(np.minimum(sample_anisotropy(n, d, r), d), d))
-
-    # The map rises with n and the start is no smaller than any solution, so the iterates fall to the largest one. Close
-    # to a size where two solutions meet they take many small steps.
-    start = larger_root((d + 2) / gain(r, d))
-    from scipy.optimize import fixed_point  # here: it takes long to load
-
-    return scalar_or_array(fixed_point(size_of_samples_like, start, method="iteration", xtol=1e-9, maxiter=100_000))
-
-
 def merge_onset(anisotropy: ArrayLike) -> FloatArray | float:
     """Merge factor from which ASM rejoins the two halves of a cluster of anisotropy r: ``0.8 sqrt(r)``.
 
@@ -144,69 +95,6 @@ def merge_onset(anisotropy: ArrayLike) -> FloatArray | float:
     if not np.all(r >= 1):
         raise ValueError(f"'anisotropy' of merge_onset must be at least 1 (round); got {first_not(r, r >= 1):g}.")
     return scalar_or_array(0.8 * np.sqrt(r))
-
-
-def hard_split_improves(X: ArrayLike) -> bool:
-    """Whether the idealised split of the analysis improves the BIC of the rows of X (n, d).
-
-    Cut through the mean, orthogonal to the leading axis; every row belongs to its side, and no side needs a minimum
-    mass. With s^2 the variance before and s_1^2, s_2^2 those of the sides of n_1 and n_2 rows, the cut is accepted if
-    ``d (n log s^2 - n_1 log s_1^2 - n_2 log s_2^2) > (d + 2) log n``. A side without spread always wins.
-
-    >>> hard_split_improves([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]])
-    True
-    """
-    z = centered(X, owner="hard_split_improves")
-    n, d = z.shape
-    if not z.any():
-        return False
-    is_right = leading_scores(z) > 0
-    shrinkage = n * np.log(np.vdot(z, z) / n)
-    for side in (z[is_right], z[~is_right]):
-        scatter = float(((side - side.mean(axis=0)) ** 2).sum())
-        if scatter == 0:
-            return True
-        shrinkage -= len(side) * np.log(scatter / len(side))
-    return bool(d * shrinkage > (d + 2) * np.log(n))
-
-
-def draw_cluster(n: int, d: int, anisotropy: float, rng: np.random.Generator) -> FloatArray:
-    """n rows of a Gaussian with covariance ``diag(k, 1, ..., 1)``, ``k = r (d - 1) / (d - r)``: anisotropy r.
-
-    A line, r = d, has no such Gaussian, except for d = 1, which is always round.
-
-    >>> draw_cluster(3, 8, 2.0, np.random.default_rng(0)).shape
-    (3, 8)
-    """
-    if anisotropy != 1 and not 1 <= anisotropy < d:
-        raise ValueError(
-            f"'anisotropy' of draw_cluster must be at least 1 and below the number of features, here {d}; "
-            f"got {anisotropy:g}."
-        )
-    X = rng.standard_normal((n, d))
-    if anisotropy > 1:
-        X[:, 0] *= np.sqrt(anisotropy * (d - 1) / (d - anisotropy))
-    return X
-
-
-def observed_onset(sizes: ArrayLike, accepted: ArrayLike) -> float:
-    """Size above which at least half of the splits are accepted at every larger size, as in the paper.
-
-    Interpolated between the last size with less than half and the next one, linearly in the share and the logarithm
-    of the size. The smallest size if no share is below one half, NaN if the last one is.
-
-    >>> observed_onset([10, 100, 1000], [0.0, 0.5, 1.0])
-    100.0
-    """
-    size, share = np.asarray(sizes, dtype=float), np.asarray(accepted, dtype=float)
-    below = np.flatnonzero(share < 0.5)
-    if len(below) == 0:
-        return float(size[0])
-    at = below[-1]
-    if at == len(size) - 1:
-        return float("nan")
-    step = (0.5 - share[at]) / (share[at + 1] - share[at])
-    return float(size[at] ** (1 - step) * size[at + 1] ** step)
 
 
 def gain(r: FloatArray, d: FloatArray) -> FloatArray:

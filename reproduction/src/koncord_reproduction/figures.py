@@ -14,10 +14,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from koncord import theory
 from koncord.report.figures import COLORS, INK, as_png, tidy
 from koncord.types import FloatArray
-from koncord_reproduction import statistics
+from koncord_reproduction import statistics, theory
 from koncord_reproduction.findings import (
     GAUSSIANS,
     MIN_MASS,

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from koncord import theory
 from koncord.types import FloatArray
-from koncord_reproduction import statistics
+from koncord_reproduction import statistics, theory
 from koncord_reproduction.paper import METHODS, N_CLUSTERS, SETS, Key
 from koncord_reproduction.rows import TIMED_OUT, Row
 from koncord_reproduction.statistics import Interval, moments, seed_bootstrap, summed, t_interval

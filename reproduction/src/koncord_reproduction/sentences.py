@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from koncord import theory
-from koncord_reproduction import statistics
+from koncord_reproduction import statistics, theory
 from koncord_reproduction.claims import ABOUT, AGREES, DIFFERS, NOT_COMPARABLE, NOT_RUN, Claim
 from koncord_reproduction.findings import (
     GAUSSIANS,

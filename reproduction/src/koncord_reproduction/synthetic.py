@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from koncord import theory
 from koncord._threads import one_thread
 from koncord.aggregate.fedgem.balls import meeting_share
 from koncord.kernels.centered import Node
 from koncord.kernels.splitting import SplitForest
 from koncord.types import FloatArray, IntArray
+from koncord_reproduction import theory
 
 DIMENSIONS = (8, 16, 64)
 N_ANISOTROPIES = 12

@@ -1,10 +1,10 @@
-"""Draw the two synthetic figures of docs/theory.md and write the numbers behind them.
+"""Draw the two synthetic figures of reproduction/docs/theory.md and write the numbers behind them.
 
 One Gaussian cluster at a time, so every accepted split is spurious; the setup is that of the paper's appendix on the
 synthetic validation of the split analysis, and `koncord reproduce synthetic` makes the same draws. Every random
 stream is seeded by the name of what it draws, so neither the order nor the number of jobs changes a number.
 
-    python scripts/theory_figures.py --draws 50 --out docs/figures --jobs 2
+    python reproduction/scripts/theory_figures.py --draws 50 --jobs 2
 """
 
 import argparse
@@ -21,7 +21,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from koncord import theory
+from koncord_reproduction import theory
 from koncord_reproduction.synthetic import (
     COUNT_DRAWS,
     DIMENSIONS,
@@ -35,6 +35,7 @@ from koncord_reproduction.synthetic import (
     split_shares,
 )
 
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 COUNT_SIZES = np.union1d(SIZES, [500])
 FINE_SIZES = np.arange(200, 601, 20)
 
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument(
         "--count-draws", type=int, default=COUNT_DRAWS, help="clusters a size for the components before merging"
     )
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder of the figures and numbers")
+    parser.add_argument("--out", type=Path, default=FIGURES, help="folder of the figures and numbers")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
