@@ -43,8 +43,8 @@ network-test: $(READY) ## a coordinator and sites as processes of their own: TLS
 network-test-short: $(READY) ## the part of it that CI runs
 	$(BIN)/pytest -m network tests/network/test_short.py
 
-reproduce-check: $(READY) ## is docs/reproduction.md what the stored rows say? `make unit` asks the same
-	$(BIN)/python scripts/reproduction_page.py --check
+reproduce-check: $(READY) ## is reproduction/docs/reproduction.md what the stored rows say? `make unit` asks the same
+	$(BIN)/python reproduction/scripts/reproduction_page.py --check
 
 # Modules are compiled when they are first imported: most never are.
 $(BASE): requirements/base.txt pyproject.toml

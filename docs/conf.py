@@ -14,7 +14,7 @@ extensions = [
     "numpydoc",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "reproduction/rows.csv"]
+exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 
 # Markdown: headings are link targets, as in the pages on a forge; dollars are no formulas.

@@ -14,6 +14,7 @@ from statistics import fmean
 import koncord
 
 ROOT = Path(__file__).parent.parent
+REPRODUCTION = ROOT / "reproduction" / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -51,13 +52,13 @@ VERDICTS = ("agrees", "differs", "too few runs", "not comparable", "not run")
 
 def verdicts():
     """How many claims agree, differ, rest on too few runs, are not comparable, were not run; how many there are."""
-    with (ROOT / "docs" / "reproduction" / "claims.csv").open(encoding="utf-8", newline="") as file:
+    with (REPRODUCTION / "reproduction" / "claims.csv").open(encoding="utf-8", newline="") as file:
         counts = Counter(row["verdict"] for row in csv.DictReader(file))
     return [counts[verdict] for verdict in VERDICTS] + [counts.total()]
 
 
 def test_what_is_said_of_the_papers_claims_is_what_the_verdicts_are():
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    page = (REPRODUCTION / "reproduction.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"\| \*\*all claims\*\* \|(.*)\|", page)
     assert [int(cell) for cell in row.split("|")] == verdicts()
     agrees, differs, too_few, not_comparable, not_run, every = verdicts()

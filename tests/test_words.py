@@ -25,7 +25,7 @@ SOURCE = [path for end in ("py", "jinja") for path in sorted((ROOT / "src").rglo
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name != "reproduction.md"),
+    *sorted((ROOT / "docs").glob("*.md")),
 ]
 
 

@@ -38,7 +38,7 @@ from koncord_reproduction.tables import OUTPUTS
 
 from .fabricated import SEEDS, any_rows, row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "reproduction_page.py"
 EVERYTHING = any_rows(seeds=SEEDS[:3])
 # Few rows, quick to draw.

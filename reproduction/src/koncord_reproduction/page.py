@@ -49,7 +49,8 @@ verdicts below are made from the rows alone. To make them again:
 ```sh
 koncord reproduce --jobs 2 --out all                    # hours for everything; --list tells what there is
 koncord reproduce --experiments pooled --datasets fmnist --out part
-python scripts/reproduction_page.py --rows docs/reproduction/rows.csv part/rows.csv    # of a run the last row counts
+cd reproduction                                         # of a run the last row counts
+python scripts/reproduction_page.py --rows docs/reproduction/rows.csv ../part/rows.csv
 make reproduce-check                                    # is this page what the stored rows say?
 ```
 """

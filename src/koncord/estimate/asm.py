@@ -105,8 +105,9 @@ class ASM(SphericalMixtureMixin):
 
     The EM of a split test starts from equal weights and the variance of the component, and makes all its iterations.
     The paper names scikit-learn's ``GaussianMixture(means_init=...)``, which starts weights and variances from a
-    k-means and may stop earlier; ``docs/reproduction.md`` has the figures of both. Of two halves, the one toward which
-    the largest entry of the leading eigenvector is positive comes first, which matters where the first pair merges.
+    k-means and may stop earlier; ``reproduction/docs/reproduction.md`` has the figures of both. Of two halves, the one
+    toward which the largest entry of the leading eigenvector is positive comes first, which matters where the first
+    pair merges.
 
     In a split test the variance of a half is floored at 1e-6 of the variance of the component under test, so
     duplicate rows, constant columns and fewer rows than columns are all right.

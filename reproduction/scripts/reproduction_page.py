@@ -1,8 +1,8 @@
-"""Build docs/reproduction.md, and the claims and figures beside it, from stored rows.
+"""Build reproduction/docs/reproduction.md, and the claims and figures beside it, from stored rows.
 
-python scripts/reproduction_page.py --rows reproduction/rows.csv  # keep these rows in docs/reproduction, and build
-python scripts/reproduction_page.py                               # build from the rows that are kept there
-python scripts/reproduction_page.py --check                       # exit 1 and say what is stale
+python reproduction/scripts/reproduction_page.py --rows part/rows.csv  # keep these rows, and build
+python reproduction/scripts/reproduction_page.py                       # build from the rows that are kept
+python reproduction/scripts/reproduction_page.py --check               # exit 1 and say what is stale
 """
 
 import argparse
@@ -24,7 +24,9 @@ def main() -> None:
         "--rows", type=Path, metavar="FILE", nargs="+", help="rows to keep; of a run the last one counts"
     )
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    parser.add_argument("--docs", type=Path, metavar="DIR", default=DOCS, help="folder of the page (default: docs)")
+    parser.add_argument(
+        "--docs", type=Path, metavar="DIR", default=DOCS, help="folder of the page (default: reproduction/docs)"
+    )
     args = parser.parse_args()
     kept = args.docs / BESIDE / "rows.csv"
     if not args.rows and not kept.exists():
