@@ -1,6 +1,3 @@
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
@@ -11,8 +8,7 @@ from koncord.aggregate.consensus.hidden import Pair, hidden_in
 from koncord.aggregate.consensus.microclusters import micro_clusters_by, micro_clusters_of, stacked, taken
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.kernels.cutting import groups_of
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from plants import far_cluster, flat_plant, other_plant, plant
 
 
 def reported(tables):
@@ -98,14 +94,9 @@ def test_nothing_is_hidden_in_few_micro_clusters_or_in_equal_rows(n):
     assert hidden_in(reported([np.zeros((20, 2)) for _ in range(6)])) is None
 
 
-def made_tables(monkeypatch, name):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return runpy.run_path(str(BENCHMARKS / "shapes.py"), run_name="benchmark")[name]
-
-
 def test_tails_of_skewed_columns_are_not_hidden_though_they_are_as_wide_as_the_cloud(monkeypatch):
     """An exponential tail is as wide as the whole: only that the density does not rise towards it tells."""
-    tables, states = made_tables(monkeypatch, "other_plant")(1000, 3, 2000, irrelevant=("exponential", 3))
+    tables, states = other_plant(1000, 3, 2000, irrelevant=("exponential", 3))
 
     def found():
         return FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
@@ -116,9 +107,9 @@ def test_tails_of_skewed_columns_are_not_hidden_though_they_are_as_wide_as_the_c
     assert found().n_clusters_ == 7
 
 
-def test_a_rare_fault_beside_stronger_ones_is_found_and_named(monkeypatch):
+def test_a_rare_fault_beside_stronger_ones_is_found_and_named():
     """The weakest of five faults, five standard deviations off, is hidden in the usual state."""
-    tables, states = made_tables(monkeypatch, "plant")(4, 3, 2000, 1)
+    tables, states = plant(4, 3, 2000, 1)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.95
@@ -126,38 +117,38 @@ def test_a_rare_fault_beside_stronger_ones_is_found_and_named(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", [440, 454, 460])
-def test_faults_four_standard_deviations_off_are_found_beside_irrelevant_columns(monkeypatch, seed):
-    tables, states = made_tables(monkeypatch, "plant")(seed, 3, 2000, 5)
+def test_faults_four_standard_deviations_off_are_found_beside_irrelevant_columns(seed):
+    tables, states = plant(seed, 3, 2000, 5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6  # it was 4, 5 and 4; in the first, one lies along the last of 13 axes
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.93
 
 
-def test_clear_clusters_are_taken_before_twice_as_many_uncertain_ones_far_less_separated(monkeypatch):
+def test_clear_clusters_are_taken_before_twice_as_many_uncertain_ones_far_less_separated():
     """The others are halves of the usual state, which two common causes make long, and of each fault."""
-    tables, states = made_tables(monkeypatch, "other_plant")(430, 3, 2000, n_common=2)
+    tables, states = other_plant(430, 3, 2000, n_common=2)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.85  # it was 0.18
 
 
-def test_a_few_faults_that_are_farther_apart_are_not_taken_before_more_that_are_clear(monkeypatch):
+def test_a_few_faults_that_are_farther_apart_are_not_taken_before_more_that_are_clear():
     """Three of the states are as far apart as can be; the two besides have no gap, but a valley to each other."""
-    tables, states = made_tables(monkeypatch, "plant")(501, 10, 2000, 0)
+    tables, states = plant(501, 10, 2000, 0)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.8  # it was 0.67
 
 
-def test_rare_faults_are_told_apart_that_lie_along_the_last_of_fifteen_axes(monkeypatch):
+def test_rare_faults_are_told_apart_that_lie_along_the_last_of_fifteen_axes():
     """Standardized columns are equally wide: where there are more than axes, what is left out may tell most."""
-    tables, states = made_tables(monkeypatch, "other_plant")(602, 1, 8000, n_sensors=15)
+    tables, states = other_plant(602, 1, 8000, n_sensors=15)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6  # it was 13, eight of them pieces of the usual state
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.95
 
 
-def test_a_far_cluster_in_a_column_of_its_own_does_not_hide_those_that_are_certain(monkeypatch):
+def test_a_far_cluster_in_a_column_of_its_own_does_not_hide_those_that_are_certain():
     """Uncertain at first; weighed by that column six clusters are certain, of which only the far one is clear."""
-    tables, classes = made_tables(monkeypatch, "far_cluster")(207, 4.5)
+    tables, classes = far_cluster(207, 4.5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6  # it was 2, and the score 0.04
     assert adjusted_rand_score(classes, np.concatenate(found.labels_)) > 0.9
@@ -172,31 +163,31 @@ def test_the_answer_does_not_depend_on_the_seed_of_the_run():
         np.testing.assert_array_equal(other.model_.centers, one.model_.centers)
 
 
-def test_clear_clusters_are_taken_before_pieces_of_heavy_tails(monkeypatch):
+def test_clear_clusters_are_taken_before_pieces_of_heavy_tails():
     """More clusters stand apart, and others exceed the null model: pieces of the usual state, none of them certain."""
-    tables, states = made_tables(monkeypatch, "other_plant")(2, 1, 8000, tail=5)
+    tables, states = other_plant(2, 1, 8000, tail=5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.5
 
 
-def test_pieces_with_next_to_no_separation_are_not_as_separated_as_the_clusters(monkeypatch):
+def test_pieces_with_next_to_no_separation_are_not_as_separated_as_the_clusters():
     """Of 0.02 and 0.06 both are small: less by 0.04 is not as good. The pieces have the larger gap."""
-    tables, states = made_tables(monkeypatch, "other_plant")(654, 3, 2000, tail=5)
+    tables, states = other_plant(654, 3, 2000, tail=5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ <= 7  # it was 13, and the score 0.04
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.7
 
 
-def test_a_rare_cluster_does_not_grow_into_a_frequent_one_that_is_no_gaussian(monkeypatch):
-    tables, states = made_tables(monkeypatch, "other_plant")(1, 3, 2000, irrelevant=("exponential", 3))
+def test_a_rare_cluster_does_not_grow_into_a_frequent_one_that_is_no_gaussian():
+    tables, states = other_plant(1, 3, 2000, irrelevant=("exponential", 3))
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.9
 
 
 @pytest.mark.parametrize(("seed", "lost"), [(718, 0.81), (720, 0.78)])
-def test_a_frequent_cluster_that_one_gaussian_holds_nearly_as_well_is_found(monkeypatch, seed, lost):
+def test_a_frequent_cluster_that_one_gaussian_holds_nearly_as_well_is_found(seed, lost):
     """A fault of one row in ten, 4.2 and 4.5 standard deviations off: two Gaussians are hardly likelier."""
-    tables, states = made_tables(monkeypatch, "plant")(seed, 10, 2000, 0)
+    tables, states = plant(seed, 10, 2000, 0)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > lost + 0.1
@@ -240,7 +231,7 @@ def test_a_piece_of_a_tail_gains_little_as_a_gaussian_of_its_own_and_a_cluster_m
 @pytest.mark.parametrize(("seed", "percent", "how"), [(1230, 3, {"tail": 5}), (1226, 10, {"tail": 5})])
 def test_what_runs_into_a_frequent_cluster_and_gains_little_is_of_it(monkeypatch, seed, percent, how):
     """Pieces of tails of one row in seventy, on one side each: 8 or 9 clusters for 6."""
-    tables, states = made_tables(monkeypatch, "other_plant")(seed, percent, 2000, **how)
+    tables, states = other_plant(seed, percent, 2000, **how)
 
     def found():
         return FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
@@ -253,8 +244,8 @@ def test_what_runs_into_a_frequent_cluster_and_gains_little_is_of_it(monkeypatch
     assert found().n_clusters_ >= 8
 
 
-def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeypatch):
-    tables, states = made_tables(monkeypatch, "other_plant")(705, 1, 8000, tail=5)
+def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster():
+    tables, states = other_plant(705, 1, 8000, tail=5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 5  # it was 10: five tails beside four of the faults
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.8
@@ -267,29 +258,29 @@ def test_pieces_of_heavy_tails_on_both_sides_are_of_the_frequent_cluster(monkeyp
     ("state", "seed"),
     [("uniform", 800), ("uniform along two", 800), ("moved by a load", 800), ("moved by a load", 801)],
 )
-def test_a_flat_usual_state_beside_faults_is_one_cluster(monkeypatch, state, seed):
+def test_a_flat_usual_state_beside_faults_is_one_cluster(state, seed):
     """A mixture of Gaussians is likelier with the state in pieces; these are 1.5 to 1.75 apart."""
-    tables, states = made_tables(monkeypatch, "flat_plant")(seed, state, 2, 2, 0.05)
+    tables, states = flat_plant(seed, state, 2, 2, 0.05)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 3
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.99  # it was 0.1 to 0.3
 
 
-def test_clusters_that_touch_beside_a_far_one_are_no_pieces(monkeypatch):
+def test_clusters_that_touch_beside_a_far_one_are_no_pieces():
     """Each is 4.5 standard deviations from the next: farther apart than pieces of one peak."""
-    tables, _ = made_tables(monkeypatch, "far_cluster")(700, 4.5)
+    tables, _ = far_cluster(700, 4.5)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6
 
 
-def test_clusters_no_more_compact_than_by_chance_do_not_outweigh_clear_ones_by_their_gap(monkeypatch):
-    tables, states = made_tables(monkeypatch, "other_plant")(700, 1, 8000, n_common=2)
+def test_clusters_no_more_compact_than_by_chance_do_not_outweigh_clear_ones_by_their_gap():
+    tables, states = other_plant(700, 1, 8000, n_common=2)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.6  # it was 0.04: 11 for 6
 
 
-def test_odd_rows_that_sites_had_left_over_are_no_seventh_state(monkeypatch):
-    tables, states = made_tables(monkeypatch, "plant")(427, 3, 2000, 0)
+def test_odd_rows_that_sites_had_left_over_are_no_seventh_state():
+    tables, states = plant(427, 3, 2000, 0)
     found = FederatedClustering(KnownCounts(1), Consensus(), random_state=0).fit(list(tables))
     assert found.n_clusters_ == 6  # it was 7
     assert adjusted_rand_score(states, np.concatenate(found.labels_)) > 0.95
