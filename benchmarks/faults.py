@@ -10,7 +10,7 @@ and every ledger must be whole.
 
     python benchmarks/faults.py                        # 40 trials, seed 0: about 20 minutes on a quiet machine
     python benchmarks/faults.py --trials 5 --seed 3 --out faults.jsonl
-    python benchmarks/faults.py --show docs/network/faults.jsonl    # the table of docs/network.md
+    python benchmarks/faults.py --show faults.jsonl    # the table, as docs/network.md has it
 
 Every trial is a JSON line of `--out`, and so is what was found at the end.
 """

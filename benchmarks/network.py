@@ -4,7 +4,7 @@ Everything is on this machine, so what is measured is Flower and koncord, not a 
 Every run is a JSON line of `--out`.
 
     python benchmarks/network.py                        # all methods: 5 minutes
-    python benchmarks/network.py --show docs/network/exchanges.jsonl    # the table of docs/network.md
+    python benchmarks/network.py --show exchanges.jsonl # the table, as docs/network.md has it
     python benchmarks/network.py --methods kfed --rows 300
     python benchmarks/network.py --methods consensus --sites 5 25 50 --rows 100     # 50 sites take 13 GB
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/privacy.py [--sets waveform mnist-10] [--methods consensus] [--seeds 10-14]
                                            [--epsilons 1 4 none] [--secure-sums] [--out rows.jsonl]
-    .venv/bin/python benchmarks/privacy.py table --out docs/privacy/rows.jsonl
+    .venv/bin/python benchmarks/privacy.py table --out rows.jsonl
 
 With --secure-sums the server sees sums over sites only, and the noise is that of one site. Sites by regime A; FedKMeans
 is given the number of classes, Consensus is not; "pooled" is diffprivlib's k-means of all rows in one place, given it

@@ -1,7 +1,6 @@
 """What the README shows is what happens."""
 
 import csv
-import json
 import re
 import runpy
 import subprocess
@@ -9,7 +8,6 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
-from statistics import fmean
 
 import koncord
 
@@ -69,48 +67,6 @@ def test_what_is_said_of_the_papers_claims_is_what_the_verdicts_are():
     )
     assert sentence in " ".join(README.split())
     assert "in full" not in README
-
-
-def test_what_is_said_of_consensus_is_what_was_measured():
-    lines = (ROOT / "docs" / "consensus" / "clusters.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    methods = [name for name in rows[0] if isinstance(rows[0][name], list)]
-    real, made, paper = (
-        [f"{fmean(row[method][0] for row in rows if row['group'] == group):.3f}" for method in methods]
-        for group in ("real", "made", "paper")
-    )
-    said = " ".join(README.split())
-    assert f"index of Consensus is {real[0]}; of the paper's method, {real[1]}; of its oracle" in said
-    assert f"local counts, {real[2]}; of a mixture by BIC with all rows in one place, {real[3]}." in said
-    assert f"On 18 made sets it is {made[0]}, {made[1]}, {made[2]} and {made[3]}." in said
-    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    table = [
-        re.findall(r"(0\.\d{3})", row) for row in re.findall(r"^\| \d+ (?:real|made|tabular) .*", page, re.MULTILINE)
-    ]
-    assert table[:3] == [real, made, paper]
-
-
-def test_the_tables_of_the_sets_of_the_paper_are_those_of_the_stored_rows():
-    with (ROOT / "docs" / "consensus" / "rows.csv").open(encoding="utf-8", newline="") as file:
-        found = {
-            (row["experiment"][-1], row["dataset"], row["method"], int(row["seed"])): json.loads(row["values"])["ari"]
-            for row in csv.DictReader(file)
-            if row["status"] == "done"
-        }
-    names = {"FrogA": "frog_species", "FrogB": "frog_genus", "CIFAR-10": "cifar10"}
-    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^Regime ([AB]):\n\n((?:\|.*\n)+)", page, re.MULTILINE)
-    assert [regime for regime, _ in sections] == ["A", "B"]
-    for regime, table in sections:
-        lines = re.findall(r"^\| (\S+) \| (\d+) \|(.*)\|$", table, re.MULTILINE)
-        assert lines
-        for name, n_seeds, cells in lines:
-            said = re.findall(r"0\.\d{3}", cells)
-            dataset = names.get(name, name.lower())
-            seeds = [seed for seed in range(47, 50) if (regime.lower(), dataset, "consensus", seed) in found]
-            assert len(seeds) == int(n_seeds)
-            for method, mean in zip(("consensus", "asm-s", "oracle"), said, strict=True):
-                assert mean == f"{fmean(found[regime.lower(), dataset, method, seed] for seed in seeds):.3f}"
 
 
 def test_every_extra_in_the_readme_can_be_installed():
