@@ -9,7 +9,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --strip-extras --no-emit-find-links --no-emit-index-url
 
-.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs screenshots figures bench-phase1 bench-phase2 bench-history clean
+.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs screenshots clean
 
 demo: $(BASE) ## the main job on built-in data, with its report
 	$(BIN)/koncord demo
@@ -69,15 +69,6 @@ lock: $(READY) ## newest versions of what the files in requirements/ ask for
 	cd requirements && ../$(COMPILE) --upgrade --output-file dev.txt dev.in
 	cd requirements && ../$(COMPILE) --upgrade --output-file base.txt base.in
 	cd requirements && ../$(COMPILE) --upgrade --output-file docs.txt docs.in
-
-figures: $(READY)
-	$(BIN)/python reproduction/scripts/theory_figures.py
-
-bench-phase1 bench-phase2: bench-%: $(READY)
-	$(BIN)/python benchmarks/$*.py
-
-bench-history: $(READY) ## every path in units of reference work, beside the rows before: fails where one is 20 % slower
-	$(BIN)/python benchmarks/performance.py --history docs/performance/history.jsonl
 
 docs: $(DOCS) ## the documentation site, build/docs/index.html: warnings are errors, every link and load is checked
 	$(BIN)/python scripts/cli_docs.py
