@@ -12,7 +12,7 @@ three of five sites each; of rarer faults there are more rows. And five clusters
 `others`: the same with other sensors: fewer, more, heavy-tailed, skewed, moved by common causes, beside columns that
 tell nothing. `flat`: the usual state is no Gaussian: uniform, uniform along two columns, moved along all sensors by a
 load, bent, a ring.
-`below`: a cluster of which each of forty sites has fewer rows than the floor of 20, by default and with secure sums.
+`below`: a cluster of which each of forty sites has fewer rows than the floor of 20.
 `mixtures`: two to twelve Gaussians of their own shapes and weights at sites that hold most of them, beside a mixture
 that is fitted to 4,000 of all rows in one place, its K by BIC.
 `mnist`: ten sites of 4,900 rows. `seeds`: how many K ten seeds of a run give on ten sets; `natural`: K and ARI for ten
@@ -37,7 +37,6 @@ from sklearn.preprocessing import StandardScaler
 
 from koncord import FederatedClustering
 from koncord.data import partition
-from koncord.privacy import Budget
 
 Dealt = tuple[Sequence[Any], Any]  # tables of the sites, and the classes of all rows
 
@@ -323,13 +322,10 @@ def below_floor(seed: int, n_columns: int, n_rare: int) -> Dealt:
 
 
 def below(n_draws: int, first_seed: int) -> None:
-    budget = Budget(epsilon=2.0, delta=1e-6, bound=20.0)
     for n_columns in (2, 4, 8):
         for n_rare in (5, 8, 15):
             cases = [below_floor(seed, n_columns, n_rare) for seed in range(first_seed, first_seed + n_draws)]
-            name = f"{n_columns} columns, {n_rare} rows a site"
-            scores(name, cases, 3)
-            scores(f"{name}, secure sums", cases, 3, privacy=budget, secure_sums=True)
+            scores(f"{n_columns} columns, {n_rare} rows a site", cases, 3)
 
 
 def mnist(n_draws: int, first_seed: int) -> None:
