@@ -183,7 +183,7 @@ def resumable(place: Coordinator, begun: BegunRun, again: str) -> Iterator[None]
             f"leave a site out: {again} --without NAME"
         ) from error
     except TooFewSites as error:
-        fewer = f"; without them: {again} --min-sites {error.answered}" if error.is_quorum and error.answered else ""
+        fewer = f"; without them: {again} --min-sites {error.answered}" if error.answered else ""
         raise KoncordError(f"{error} When they answer, go on with: {again}{fewer}") from error
     except KoncordError as error:
         raise KoncordError(f"{error} Go on with: {again}") from error
