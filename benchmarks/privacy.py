@@ -1,15 +1,15 @@
 """What a privacy budget costs: K and ARI against epsilon, with delta 1e-5.
 
     .venv/bin/python benchmarks/privacy.py [--sets waveform mnist-10] [--methods consensus] [--seeds 10-14]
-                                           [--epsilons 1 4 none] [--secure-sums] [--out rows.jsonl]
+                                           [--epsilons 1 4 none] [--out rows.jsonl]
     .venv/bin/python benchmarks/privacy.py table --out rows.jsonl
 
-With --secure-sums the server sees sums over sites only, and the noise is that of one site. Sites by regime A; FedKMeans
-is given the number of classes, Consensus is not; "pooled" is diffprivlib's k-means of all rows in one place, given it
-too (it needs diffprivlib, which no part of koncord does). Columns are not standardized, with or without a budget. The
-balls that rows are clipped to are round numbers: Waveform's signals lie between 0 and 6, and the MNIST embedding has
-columns of about unit variance. Noise is not seeded, so figures differ a little from run to run. Constants of the
-private methods were chosen on seeds 0 to 4. Rows of the file that are there already are not run again.
+Sites by regime A; FedKMeans is given the number of classes, Consensus is not; "pooled" is diffprivlib's k-means of all
+rows in one place, given it too (it needs diffprivlib, which no part of koncord does). Columns are not standardized,
+with or without a budget. The balls that rows are clipped to are round numbers: Waveform's signals lie between 0 and 6,
+and the MNIST embedding has columns of about unit variance. Noise is not seeded, so figures differ a little from run to
+run. Constants of the private methods were chosen on seeds 0 to 4. Rows of the file that are there already are not run
+again.
 """
 
 import os
@@ -35,11 +35,10 @@ from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
 from koncord.session.policy import SitePolicy
 from koncord.session.site import Site
-from koncord.session.summing import IN_PROCESS, run_in_sums, summed_in_process
 from koncord_reproduction import load, partition
 
 METHODS = ("consensus", "fedkmeans", "pooled")
-PARTS = ("set", "method", "epsilon", "secure_sums", "seed")  # of a row, beside what was found
+PARTS = ("set", "method", "epsilon", "seed")  # of a row, beside what was found
 DELTA = 1e-5
 N_ROUNDS = 4
 # Data set, sites, rows in all, radius and center of the ball.
@@ -77,7 +76,7 @@ def sites_of(table, n_sites, n_rows, seed, aggregator, budget):
     return sites, np.concatenate([y[part] for part in parts])
 
 
-def one_run(name, kind, epsilon, seed, is_summed=False):
+def one_run(name, kind, epsilon, seed):
     """K, ARI and seconds of a run; `kind` is "pooled" for diffprivlib's k-means of all rows together."""
     stored, n_sites, n_rows, bound, center = SETS[name]
     table = separated(seed) if stored is None else (load(stored).X, load(stored).y)
@@ -90,13 +89,7 @@ def one_run(name, kind, epsilon, seed, is_summed=False):
         if kind == "pooled":
             labels = pooled(np.concatenate([site.table for site in sites]), k, epsilon, seed, bound, center)
             return k, adjusted_rand_score(classes, labels), perf_counter() - began
-        if is_summed and budget is not None:
-            tables = {site.name: (site.table, site.columns) for site in sites}
-            policy = sites[0].policy
-            link = summed_in_process(tables, aggregator=aggregator, policy=policy)
-            model = run_in_sums(link, aggregator, session=IN_PROCESS, policy=policy, seed=seed, estimator=None).model
-        else:
-            model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=False, settings={})
+        model = run_federation(InProcess(sites), aggregator, seed=seed, standardize=False, settings={})
     seconds = perf_counter() - began
     rows = [model.plan.apply(site.table, site.columns, centers=model.centers) for site in sites]
     labels = nearest(np.concatenate(rows), model.centers)
@@ -121,15 +114,15 @@ def pooled(X, k, epsilon, seed, bound, center):
 
 def show(rows):
     """A line for each set, method and epsilon, over the seeds."""
-    print("| set | method | epsilon | secure sums | seeds | K | ARI | seconds |\n|---|---|--:|---|--:|---|--:|--:|")
+    print("| set | method | epsilon | seeds | K | ARI | seconds |\n|---|---|--:|--:|---|--:|--:|")
     cells = {}
     for row in rows:
-        cells.setdefault((row["set"], row["method"], row["epsilon"], row["secure_sums"]), []).append(row)
-    for (name, kind, epsilon, is_summed), own in cells.items():
+        cells.setdefault((row["set"], row["method"], row["epsilon"]), []).append(row)
+    for (name, kind, epsilon), own in cells.items():
         ks = ", ".join(str(row["k"]) for row in own)
         ari, seconds = (np.mean([row[part] for row in own]) for part in ("ari", "seconds"))
         budget = "none" if epsilon is None else f"{epsilon:g}"
-        print(f"| {name} | {kind} | {budget} | {is_summed} | {len(own)} | {ks} | {ari:.3f} | {seconds:.0f} |")
+        print(f"| {name} | {kind} | {budget} | {len(own)} | {ks} | {ari:.3f} | {seconds:.0f} |")
 
 
 def main():
@@ -139,14 +132,13 @@ def main():
     parser.add_argument("--methods", nargs="+", default=["consensus", "fedkmeans"], choices=METHODS)
     parser.add_argument("--epsilons", nargs="+", type=as_epsilon, default=[0.5, 1, 2, 4, 8, None])
     parser.add_argument("--seeds", default="10-14")
-    parser.add_argument("--secure-sums", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("privacy.jsonl"))
     args = parser.parse_args()
     first, last = (int(seed) for seed in args.seeds.split("-"))
     rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {tuple(row[part] for part in PARTS) for row in rows}
     cells = [
-        (name, kind, epsilon, args.secure_sums, seed)
+        (name, kind, epsilon, seed)
         for name in args.sets
         for kind in args.methods
         for epsilon in args.epsilons
@@ -154,8 +146,7 @@ def main():
     ]
     for cell in cells if args.what == "run" else ():
         if cell not in done:
-            name, kind, epsilon, is_summed, seed = cell
-            k, ari, seconds = one_run(name, kind, epsilon, seed, is_summed)
+            k, ari, seconds = one_run(*cell)
             found = {"k": int(k), "ari": round(float(ari), 4), "seconds": round(seconds, 1)}
             rows.append(dict(zip(PARTS, cell, strict=True)) | found)
             with args.out.open("a", encoding="utf-8") as file:  # as they come

@@ -10,7 +10,6 @@ MODULES = {
     "flower": ("flwr", "cryptography", "httpx"),
     "privacy": ("opendp",),
     "excel": ("openpyxl",),
-    "secure": ("cryptography",),
 }
 
 

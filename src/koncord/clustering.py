@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from koncord._extras import require
 from koncord._random import RandomState, as_generator, draw_seed
 from koncord._text import is_showable
 from koncord._threads import one_thread
@@ -89,9 +88,6 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
     privacy : koncord.privacy.Budget, default None
         What everything each site sends keeps to. With a budget phase 1 is left
         out, `standardize` must be False, and the same seed does not give the same result (see docs/privacy.md).
-    secure_sums : bool, default False
-        The server sees sums over all sites only, added up under masks, and the noise of `privacy` is that of one site,
-        not one a site (see docs/privacy.md). Who holds what is not known then. For aggregators with a private form.
     common_columns : bool, default False
         Use the columns that all sites have and leave out the others, which the model's info and the report name;
         else sites with other columns are refused.
@@ -158,7 +154,6 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         min_report: int = SitePolicy.min_report,
         min_support: int = ServerPolicy.min_support,
         privacy: Budget | None = None,
-        secure_sums: bool = False,
         common_columns: bool = False,
         local_counts: bool | None = None,
         n_jobs: int | None = None,
@@ -175,7 +170,6 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         self.min_report = min_report
         self.min_support = min_support
         self.privacy = privacy
-        self.secure_sums = secure_sums
         self.common_columns = common_columns
         self.local_counts = local_counts
         self.n_jobs = n_jobs
@@ -221,39 +215,29 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         policy = SitePolicy(min_report=min_report, budget=self.privacy)
         taking_part = complete_rows(list(tables.values())) if self.missing == "drop" else list(tables.values())
         rows = {table.name: (table.X, table.columns) for table in taking_part}
-        asked: dict[str, Any] = {
-            "estimator": estimator,
-            "seed": seed_of(self.random_state),
-            "server_policy": ServerPolicy(min_support=min_support),
-            "common_columns": self.common_columns,
-            "files": "in memory",
-            "labels_in_memory": True,
-        }
-        if self.secure_sums and not streamed:
-            require("secure", "A secure sum")
-            from koncord.session.summing import IN_PROCESS, run_in_sums, summed_in_process
-
-            link = summed_in_process(rows, aggregator=aggregator, policy=policy)
-            result = run_in_sums(link, aggregator, session=IN_PROCESS, policy=policy, **asked)
-        else:
-            link = in_process(
-                rows,
-                estimator=estimator,
-                aggregator=aggregator,
-                policy=policy,
-                levels={name: table.levels for name, table in tables.items()},
-                n_jobs=self.n_jobs,
-                streamed=streamed,
-            )
-            result = run(
-                link,
-                aggregator,
-                standardize=preparation is not None and preparation.standardize,
-                preparation=preparation,
-                site_policy=policy,
-                local_counts=self.estimator is not None if self.local_counts is None else self.local_counts,
-                **asked,
-            )
+        link = in_process(
+            rows,
+            estimator=estimator,
+            aggregator=aggregator,
+            policy=policy,
+            levels={name: table.levels for name, table in tables.items()},
+            n_jobs=self.n_jobs,
+            streamed=streamed,
+        )
+        result = run(
+            link,
+            aggregator,
+            estimator=estimator,
+            seed=seed_of(self.random_state),
+            standardize=preparation is not None and preparation.standardize,
+            site_policy=policy,
+            server_policy=ServerPolicy(min_support=min_support),
+            common_columns=self.common_columns,
+            preparation=preparation,
+            local_counts=self.estimator is not None if self.local_counts is None else self.local_counts,
+            files="in memory",
+            labels_in_memory=True,
+        )
         if self.standardize is False and self.privacy is None and tables:
             warn_of_units([result.model.rows(table) for table in tables.values()], result.model.columns)
         self._take(result)
@@ -271,7 +255,7 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         masks = {name: found.mask(len(labels[name])) for name, found in far_off.items() if found is not None}
         self.outliers_ = [masks.get(name, np.zeros(len(labels[name]), dtype=bool)) for name in named]
         counts = dict(zip(self.model_.sites, self.model_.local_counts or (None,) * len(link.sites), strict=False))
-        self._counts = {name: 0 if self.secure_sums else own_count(link.sites[name], counts) for name in named}
+        self._counts = {name: own_count(link.sites[name], counts) for name in named}
         self._uncounted = {name: link.sites[name] for name, count in self._counts.items() if count is None}
         return self
 

@@ -103,11 +103,8 @@ class ColumnsDiffer(KoncordError):
 class TooFewSites(KoncordError):
     """Fewer sites answered an exchange than the run needs."""
 
-    def __init__(
-        self, exchange: int, answered: int, wanted: int, missing: Mapping[str, str], *, is_quorum: bool = False
-    ) -> None:
+    def __init__(self, exchange: int, answered: int, wanted: int, missing: Mapping[str, str]) -> None:
         self.answered = answered
-        self.is_quorum = is_quorum  # as the caller wants it, who may want fewer
         why = "; ".join(f"{site}: {reason}" for site, reason in missing.items())
         super().__init__(
             f"{answered} {'site' if answered == 1 else 'sites'} answered exchange {exchange}; the run needs at least "

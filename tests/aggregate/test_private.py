@@ -609,13 +609,10 @@ def in_a_plane(seed, n_sites=5, n_rows=1000, d=21):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("secure_sums", [False, True])
-def test_clusters_in_a_plane_of_many_columns_are_found_with_a_small_epsilon(seed, secure_sums):
+def test_clusters_in_a_plane_of_many_columns_are_found_with_a_small_epsilon(seed):
     X, y = in_a_plane(seed)
     privacy = Budget(epsilon=1.0, delta=1e-5, bound=12.0)
-    clustering = FederatedClustering(
-        aggregator=Consensus(), random_state=seed, privacy=privacy, secure_sums=secure_sums
-    ).fit(X)
+    clustering = FederatedClustering(aggregator=Consensus(), random_state=seed, privacy=privacy).fit(X)
     assert clustering.n_clusters_ == 3
     assert adjusted_rand_score(y.ravel(), np.concatenate(clustering.labels_)) > 0.9
     assert clustering.model_.diagnostics.choice.chosen.hierarchy == "mixture"

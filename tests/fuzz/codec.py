@@ -27,10 +27,7 @@ with (
     from koncord.aggregate.registry import AGGREGATORS as REGISTERED
     from koncord.aggregate.registry import aggregator_named
     from koncord.checks.aggregators import for_clusters
-    from koncord.errors import KoncordError, MessageError
-    from koncord.privacy.budget import Budget
-    from koncord.privacy.releases import REPLIES as SUMS
-    from koncord.privacy.releases import parties_in_process
+    from koncord.errors import MessageError
     from koncord.protocol import setup
     from koncord.protocol.wire import pack, unpack
     from koncord.session import guard
@@ -47,8 +44,6 @@ KINDS = tuple(
             *setup.REPLIES.values(),
             *aggregator.replies,
             *aggregator.replies.values(),
-            *SUMS,
-            *SUMS.values(),
         )
     )
 )
@@ -72,19 +67,6 @@ def try_sites(data: bytes) -> None:
         site = prepared_site(aggregator)
         with suppress(MessageError), np.errstate(all="ignore"):
             site.answer(data)
-    with suppress(KoncordError), np.errstate(all="ignore"):
-        adding_site().answer(data)
-
-
-def adding_site():
-    """A site that adds to secure sums, with two others, and was prepared."""
-    names = frozenset("stu")
-    parties = parties_in_process(names, {name: name.encode() * 32 for name in names}, b"run")["s"]
-    consensus = next(each for each in AGGREGATORS if each.name == "consensus")
-    policy = SitePolicy(budget=Budget(epsilon=1.0, delta=1e-6, bound=5.0))
-    site = Site("s", ROWS, COLUMNS, estimator=None, aggregator=consensus, policy=policy, parties=parties)
-    site.answer(pack(PREPARE))
-    return site
 
 
 def prepared_site(aggregator):

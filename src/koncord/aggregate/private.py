@@ -17,14 +17,13 @@ from koncord.prepare.columns import without_small
 from koncord.privacy.budget import CELLS, KINDS, ROUND, Accountant, Budget
 from koncord.privacy.cells import REACH, Cells, at_most, find_cells, inside_ball, scaled_down
 from koncord.privacy.mechanism import Ball, Mechanism, NoisySums, sum_noise
-from koncord.privacy.withheld import names_alone
 from koncord.protocol import setup
 from koncord.protocol.schema import LARGEST
 from koncord.protocol.wire import pack
 from koncord.types import FloatArray, IntArray
 
-# Cells that a site looks for at most, and sites whose cells are looked for together: each adds as many.
-MOST_CELLS, MOST_TOGETHER = 20, 10
+# Cells that a site looks for at most.
+MOST_CELLS = 20
 # The root mean squared distance of rows to their mean is taken as no less than this share of the agreed bound.
 LEAST_OF_BOUND = 0.05
 # A cell is large enough if noise moves its mean by no more than this share of that distance.
@@ -186,8 +185,7 @@ class PrivateClient:
         if not self.is_reported:
             return Cells(counts=np.empty(0, dtype=np.int64), means=np.empty((0, d)), scatters=np.empty(0))
         noise = sum_noise(self.mechanism.accountant.rhos[CELLS], d)
-        most = MOST_CELLS * min(self.mechanism.n_sites, MOST_TOGETHER)
-        k = int(np.clip(BLUR * self.known.count / (REACH * noise * sqrt(d)), 1, most))
+        k = int(np.clip(BLUR * self.known.count / (REACH * noise * sqrt(d)), 1, MOST_CELLS))
         found = find_cells(self.mechanism, self.ball, k, n_passes, self.min_report, rng)
         return scaled_down(found, self.known.count)
 
@@ -224,15 +222,10 @@ def private_client(
     aggregator: Aggregator | type[Aggregator],
     *,
     min_report: int = 1,
-    mechanism: Mechanism | None = None,
 ) -> PrivateClient:
-    """A client that answers for the rows of X within the budget, if the aggregator has a private form.
-
-    Another `mechanism` answers for the rows that it holds.
-    """
+    """A client that answers for the rows of X within the budget, if the aggregator has a private form."""
     check_private_form(aggregator)
-    if mechanism is None:
-        mechanism = Mechanism(X, Accountant(budget, as_instance(aggregator).private_plan(budget.rounds)))
+    mechanism = Mechanism(X, Accountant(budget, as_instance(aggregator).private_plan(budget.rounds)))
     return PrivateClient(name, mechanism, columns, budget, aggregator.private_steps, min_report=min_report)
 
 
@@ -243,6 +236,19 @@ def check_private_form(aggregator: Aggregator | type[Aggregator]) -> None:
             f"{aggregator.name} has no private form: within a privacy budget a site takes part in methods that have "
             "one only, as consensus and fedkmeans have."
         )
+
+
+def names_alone(columns: tuple[str, ...], budget: Budget) -> setup.Sketch:
+    """The names of the columns, and that there is a budget: nothing of the rows."""
+    nothing = np.zeros(len(columns), dtype=np.int64)
+    return setup.Sketch(
+        columns=columns,
+        count=0,
+        available=nothing,
+        ends=nothing,
+        blocks=np.empty((0, len(columns))),
+        epsilon=float(budget.epsilon),
+    )
 
 
 def moments_of(found: NoisySums, ball: Ball) -> dict[str, Any]:

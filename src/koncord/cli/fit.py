@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koncord._extras import require
 from koncord._jobs import jobs, n_cores
 from koncord._progress import part, report, reporting
 from koncord._text import is_showable
@@ -20,7 +19,6 @@ from koncord.cli.options import (
     add_privacy_options,
     add_site_options,
     add_stream_options,
-    add_sums_option,
     add_support_option,
     aggregator_of,
     asked,
@@ -62,7 +60,6 @@ examples:
   koncord fit north.csv south.csv west.csv --out run
   koncord fit north.csv south.csv west.csv --out run --force --aggregator fedgem --upsilon 10 --json
   koncord fit north.csv south.csv --out run --epsilon 2 --delta 1e-6 --bound 10
-  koncord fit north.csv south.csv west.csv --out run --epsilon 2 --delta 1e-6 --bound 10 --secure-sums
 """
 # What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
 RECORDED = (
@@ -89,7 +86,6 @@ RECORDED = (
     "local_counts",
     *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
-    "secure_sums",
 )
 # Kept there too, unless they are as they are without being asked for.
 GUARDS = {
@@ -114,7 +110,7 @@ def add_parser(subparsers: Any) -> None:
     add_aggregator_options(parser)
     add_support_option(parser)
     add_site_options(parser)
-    add_sums_option(add_privacy_options(parser))
+    add_privacy_options(parser)
     parser.add_argument(
         "--jobs",
         metavar="N",
@@ -137,8 +133,6 @@ def run(args: argparse.Namespace) -> None:
     check_floor(args)
     check_site_names(args.files)
     policy = site_policy_of(args)
-    if args.secure_sums:
-        check_sums(args)
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.files import complete_rows
@@ -166,48 +160,39 @@ def run(args: argparse.Namespace) -> None:
             estimator = estimator_of(args, random_state=None, is_needed=counts_first)
             taking_part = complete_rows(tables) if args.missing == "drop" and tables else tables
             rows = {table.name: (table.X, table.columns) for table in taking_part}
-            stated: dict[str, Any] = {
-                "estimator": estimator,
-                "seed": args.seed,
-                "server_policy": ServerPolicy(min_support=args.min_support),
-                "common_columns": args.common_columns,
-                "estimator_name": args.estimator,
-                "started": started,
-                "options": asked(args, RECORDED, unless=GUARDS),
-                "files": {Path(file).stem: Path(file).name for file in args.files},
-            }
-            if args.secure_sums:
-                from koncord.session.summing import IN_PROCESS, run_in_sums, summed_in_process
-
-                adding = summed_in_process(rows, aggregator=aggregator, policy=policy)
-                result = run_in_sums(adding, aggregator, session=IN_PROCESS, policy=policy, **stated)
-            else:
-                link = in_process(
-                    rows,
-                    estimator=estimator,
-                    aggregator=aggregator,
-                    policy=policy,
-                    ledgers=args.ledger,
-                    run=started.isoformat(timespec="seconds"),
-                    levels={table.name: table.levels for table in tables},
-                    n_jobs=args.jobs,
-                    streamed={table.name: table for table in streamed},
-                )
-                result = federation.run(
-                    link,
-                    aggregator,
-                    standardize=args.standardize and policy.budget is None,
-                    site_policy=policy,
-                    preparation=preparation_of(args) if policy.budget is None else None,
-                    local_counts=asks_local_counts(args),
-                    **stated,
-                )
-                notes += [
-                    f"{name} was read batch by batch, in {site.n_passes + 1} passes over {site.all.n_rows:,} rows; its "
-                    f"micro-clusters were cut from a sample of {len(site.all.sample):,}"
-                    for name, site in link.sites.items()
-                    if isinstance(site, StreamedSite)
-                ]
+            link = in_process(
+                rows,
+                estimator=estimator,
+                aggregator=aggregator,
+                policy=policy,
+                ledgers=args.ledger,
+                run=started.isoformat(timespec="seconds"),
+                levels={table.name: table.levels for table in tables},
+                n_jobs=args.jobs,
+                streamed={table.name: table for table in streamed},
+            )
+            result = federation.run(
+                link,
+                aggregator,
+                estimator=estimator,
+                seed=args.seed,
+                standardize=args.standardize and policy.budget is None,
+                site_policy=policy,
+                server_policy=ServerPolicy(min_support=args.min_support),
+                common_columns=args.common_columns,
+                preparation=preparation_of(args) if policy.budget is None else None,
+                local_counts=asks_local_counts(args),
+                estimator_name=args.estimator,
+                started=started,
+                options=asked(args, RECORDED, unless=GUARDS),
+                files={Path(file).stem: Path(file).name for file in args.files},
+            )
+            notes += [
+                f"{name} was read batch by batch, in {site.n_passes + 1} passes over {site.all.n_rows:,} rows; its "
+                f"micro-clusters were cut from a sample of {len(site.all.sample):,}"
+                for name, site in link.sites.items()
+                if isinstance(site, StreamedSite)
+            ]
             model, record = result.model, result.record
         report(0.95, f"writing {args.out}")
         held = {table.name: labeled(model, table, table.name) for table in tables}
@@ -230,15 +215,6 @@ def run(args: argparse.Namespace) -> None:
             f"{shown}{federation_text(model, record)}\n\n"
             f"written: {args.out / PAGE} and, beside it, the model and the labels"
         )
-
-
-def check_sums(args: argparse.Namespace) -> None:
-    """What --secure-sums does not go without, or with."""
-    if args.epsilon is None:
-        raise ValueError("--secure-sums goes with a privacy budget: --epsilon, --delta and --bound.")
-    if args.ledger is not None:
-        raise ValueError("--ledger does not go with --secure-sums: what leaves a site is under masks.")
-    require("secure", "A secure sum")
 
 
 def check_site_names(files: Sequence[str]) -> None:

@@ -176,20 +176,6 @@ def add_parser(subparsers: Any) -> None:
         type=float,
         help="most that all runs may cost together, at --delta; no run is begun beyond it (default: no limit)",
     )
-    budget.add_argument(
-        "--secure-sums",
-        dest="allows_sums",
-        action="store_true",
-        help="take part in runs whose coordinator sees sums over sites only: the noise is divided over the sites, and "
-        "one that works with the coordinator knows its part (docs/privacy.md)",
-    )
-    budget.add_argument(
-        "--peers",
-        metavar="FILE",
-        type=Path,
-        help="with --secure-sums: the sites it adds up with, a line each, name and fingerprint of the key, from their "
-        "owners (default: the keys that the first run states)",
-    )
     group = add_table_options(parser)
     add_categories_option(group)
     add_convert_option(group, of_site=False)
@@ -209,10 +195,6 @@ def run(args: argparse.Namespace) -> None:
     check_methods(args)
     if args.epsilon is not None and args.max_runs is None and args.total_epsilon is None:
         args.max_runs = RUNS_WITHIN_BUDGET
-    if args.peers is not None and not args.allows_sums:
-        raise ValueError("--peers goes with --secure-sums.")
-    if args.allows_sums and args.epsilon is None:
-        raise ValueError("--secure-sums goes with a privacy budget: --epsilon, --delta and --bound.")
     policy = site_policy_of(args)
     if args.dry_run:
         for name, usual in REHEARSED.items():
@@ -295,7 +277,6 @@ def join(
 ) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
-    from koncord.network.peers import named_peers
     from koncord.network.places import INSECURE
     from koncord.network.processes import Stopped, say, stopped_by_signals
     from koncord.network.shared import other_states
@@ -321,7 +302,6 @@ def join(
             levels=None if isinstance(table, StreamedSource) else table.levels,
             ledgers=args.ledger,
             terms=terms,
-            peers=None if args.peers is None else named_peers(args.peers),
             may_weaken=args.weaken,
             is_apart=args.apart,
         )
@@ -356,9 +336,6 @@ def join(
                 f"privacy budget of every run: epsilon {policy.budget.epsilon:g}, delta {policy.budget.delta:g}; "
                 f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
             )
-        if policy.allows_sums:
-            known = "named by --peers" if args.peers is not None else "those that the first run states"
-            say(f"adds to secure sums; keys of the other sites: {known}")
         try:
             stay_joined(place.folder, invitation, patience=args.patience, each_time=OwnerAsked(place.folder).look)
         except Stopped:

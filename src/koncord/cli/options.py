@@ -345,15 +345,6 @@ def add_privacy_options(parser: argparse.ArgumentParser) -> Any:
     return group
 
 
-def add_sums_option(group: Any) -> None:
-    group.add_argument(
-        "--secure-sums",
-        action="store_true",
-        help="see sums over all sites only, added up under masks: the noise is one, not one a site; which site holds "
-        "what is not known then",
-    )
-
-
 def budget_of(args: argparse.Namespace) -> "Budget | None":
     """The privacy budget the options describe, or None."""
     given = {name: getattr(args, name) for name in PRIVACY_OPTIONS if getattr(args, name) is not None}
@@ -369,7 +360,7 @@ def budget_of(args: argparse.Namespace) -> "Budget | None":
 
 def site_policy_of(args: argparse.Namespace) -> SitePolicy:
     """What may leave a site, as the options say."""
-    names = ("max_rounds", "max_runs", "total_epsilon", "changed", "allows_sums")
+    names = ("max_rounds", "max_runs", "total_epsilon", "changed")
     limits = {name: getattr(args, name) for name in names if hasattr(args, name)}
     methods = getattr(args, "methods", None)
     return SitePolicy(

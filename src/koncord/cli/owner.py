@@ -73,7 +73,6 @@ def consent_text(consent: "Consent", folder: Path) -> str:
         f"  rounds      at most {stated['rounds']}",
         f"  columns     {', '.join(terms['columns'])}",
         f"  floor       {terms['min_report']} rows",
-        *([f"  sums of     {values_text(stated['sums']['sites'])}"] if stated.get("sums") else []),
         f"  budget      {'none' if terms['privacy'] is None else values_text(terms['privacy'])}",
     ]
     if consent.state == WAITING:

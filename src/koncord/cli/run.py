@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any
 from koncord._extras import require
 from koncord.cli.options import (
     GIVEN,
-    PRIVACY_OPTIONS,
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
     add_local_counts_option,
     add_preparation_options,
-    add_privacy_options,
     add_standardize_option,
-    add_sums_option,
     add_support_option,
     aggregator_of,
     asked,
-    budget_of,
     check_aggregator_options,
     check_estimator_options,
     flag,
@@ -54,10 +50,6 @@ A site that does not answer in time is left out of that exchange and asked again
 --min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
 that sends what it was not asked for is set aside; --resume --without NAME leaves one out by hand.
 
-With --secure-sums, which needs the budget that all sites joined with, this coordinator sees sums over all sites only,
-added up under masks; sites sign the exchange with their own keys. A site may drop out in any exchange as long as more
-than two thirds of all are there.
-
 A site that comes late is added to a finished run by --add-site NAME: it alone is asked, on the scale that was agreed
 on, and the model is, to the bit, that of a run with it on this scale. koncord forget takes a site out.
 """
@@ -67,7 +59,6 @@ examples:
   koncord run --out run --by "J. Doe, Example University" --purpose "study 12: length of stay" --columns age,stay
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
   koncord run --out run --study stays
-  koncord run --out run --secure-sums --epsilon 2 --delta 1e-6 --bound 10
   koncord run --out run --resume
   koncord run --out run --resume --without west
   koncord run --out run --add-site east
@@ -75,7 +66,7 @@ examples:
 PREPARED = ("log", "no_log", "no_fence")
 OF_METHOD = ("clusters", "upsilon", "micro_cluster_rows", "harmonize", "allow_disclosure", "set", "common_columns")
 # Options that runs begun by an earlier koncord do not have.
-STATED = ("by", "purpose", "columns", "local_counts", "study", "harmonize", "secure_sums", *PRIVACY_OPTIONS)
+STATED = ("by", "purpose", "columns", "local_counts", "study", "harmonize")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -99,8 +90,6 @@ METHOD = (
     "purpose",
     "columns",
     "study",
-    "secure_sums",
-    *PRIVACY_OPTIONS,
     *GIVEN,
 )
 # How a run goes, and the seed, may differ from what its study has.
@@ -125,7 +114,6 @@ def add_parser(subparsers: Any) -> None:
         "--study", metavar="NAME", help="a run of this study (koncord study): its sites, columns and method"
     )
     add_run_options(parser)
-    add_sums_option(add_privacy_options(parser))
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
     group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
@@ -189,7 +177,6 @@ def run(args: argparse.Namespace) -> None:
         take_study(args)
     if args.resume:
         take_policy(args)
-    check_sums(args)
     fill_usual(args)
     check_options(args)
     require("flower", "koncord run")
@@ -229,7 +216,6 @@ def run(args: argparse.Namespace) -> None:
                 common_columns=args.common_columns,
                 preparation=preparation_of(args),
                 local_counts=bool(args.local_counts),
-                budget=budget_of(args),
                 **recorded(args),
             )
     model, record = finished.result.model, finished.result.record
@@ -256,27 +242,6 @@ def check_options(args: argparse.Namespace) -> None:
             raise ValueError(
                 f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
             )
-
-
-def check_sums(args: argparse.Namespace) -> None:
-    """What --secure-sums needs, and what goes with nothing else; columns are then taken as they are."""
-    given = [flag(name) for name in PRIVACY_OPTIONS if getattr(args, name) is not None]
-    if not args.secure_sums:
-        if given:
-            raise ValueError(
-                f"{given[0]} goes with --secure-sums: else every site has a budget of its own (koncord join)."
-            )
-        return
-    if args.add_site or args.study:
-        raise ValueError(f"--secure-sums does not go with {'--add-site' if args.add_site else '--study'}.")
-    if args.resume:
-        return
-    if budget_of(args) is None:
-        raise ValueError("--secure-sums needs the budget that all sites joined with: --epsilon, --delta and --bound.")
-    if args.standardize:
-        raise ValueError("--standardize does not go with --secure-sums: columns are taken as they are.")
-    args.standardize = False
-    require("secure", "A secure sum")
 
 
 def fill_usual(args: argparse.Namespace) -> None:
@@ -399,7 +364,7 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
-        (*OF_METHOD, *PREPARED, "secure_sums", *PRIVACY_OPTIONS, *GIVEN),
+        (*OF_METHOD, *PREPARED, *GIVEN),
         unless={"min_support": ServerPolicy.min_support, "missing": Preparation.missing},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}

@@ -12,7 +12,6 @@ from typing import Any
 from koncord._files import disk_problem
 from koncord._words import counted
 from koncord.aggregate.base import Aggregator
-from koncord.aggregate.private import check_private_form
 from koncord.errors import ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.estimate.named import estimator_named
 from koncord.network.begun import AT_THE_SITES, RECEIPTS, BegunRun, new_name, sole_run
@@ -21,7 +20,6 @@ from koncord.network.flower.carrier import Carrier
 from koncord.network.flower.exchange import Roll
 from koncord.network.flower.link import FlowerLink
 from koncord.network.method import RunRequest, identifier, statement_text
-from koncord.network.peers import session_name, stated_by
 from koncord.network.places import Coordinator
 from koncord.network.processes import Stopped, say
 from koncord.network.runstate import (
@@ -35,15 +33,13 @@ from koncord.network.runstate import (
 )
 from koncord.network.studies import read_study
 from koncord.network.watch import Watched
-from koncord.privacy.budget import Budget
 from koncord.report.page import page
 from koncord.runs.folder import REPORTS, read_run, replace_run, write_run
 from koncord.runs.reports import Reports
 from koncord.session import federation
 from koncord.session.federation import RunResult
 from koncord.session.growing import with_late
-from koncord.session.policy import ServerPolicy, SitePolicy
-from koncord.session.transport import PackedLink
+from koncord.session.policy import ServerPolicy
 
 LOOK_EVERY = 1.0
 
@@ -66,7 +62,6 @@ def drive(
     estimator: Mapping[str, Any],
     request: RunRequest,
     policy: ServerPolicy,
-    budget: Budget | None = None,
     **arguments: Any,
 ) -> FinishedRun:
     """Run both phases over the sites of a run that was begun, and write its folder.
@@ -85,8 +80,6 @@ def drive(
         What the owners of the sites are shown.
     policy : ServerPolicy
         Quorum and timeouts.
-    budget : Budget or None, default None
-        With one, the coordinator sees sums over all sites only, within the budget that all have joined with.
     **arguments
         Others of `koncord.session.federation.run`.
 
@@ -96,14 +89,8 @@ def drive(
         The result and the names of the run.
     """
     nodes = {site: node for site, node in place.sites().items() if site in begun.sites}
-    if budget is not None:
-        check_private_form(aggregator)
-    sums = None if budget is None else stated_by(place, begun.sites, budget)
-    stated = statement_text(aggregator, estimator, request, sums)
+    stated = statement_text(aggregator, estimator, request)
     state = first_state(begun, request, stated, aggregator)
-    if budget is not None:
-        stated_budget = {"epsilon": budget.epsilon, "delta": budget.delta}
-        state = replace(state, budgets=dict.fromkeys(begun.sites, stated_budget))
     write_state(place.folder, state)
     of_study = "" if request.study is None else f" of the study {request.study}"
     say(f"run {begun.run}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
@@ -124,9 +111,8 @@ def drive(
             keys=keys_of(place, nodes),
             receipts=begun.folder / RECEIPTS,
         )
-        run = federation.run if budget is None else partial(run_summed, budget, begun, stated)
         with noting_cause(begun, link):
-            result = run(
+            result = federation.run(
                 link,
                 aggregator,
                 estimator=estimator_named(**estimator),
@@ -140,29 +126,6 @@ def drive(
     begun.finish()
     write_state(place.folder, link.state.over(FINISHED, clusters=model.n_clusters))
     return FinishedRun(result=result, run=begun.run, identifier=state.identifier, n_exchanges=link.n_exchanges)
-
-
-def run_summed(
-    budget: Budget,
-    begun: BegunRun,
-    stated: str,
-    link: PackedLink,
-    aggregator: Aggregator,
-    **arguments: Any,
-) -> RunResult:
-    """The run over a link, with secure sums: what shapes or asks of single sites is left out."""
-    from koncord.session.summing import run_in_sums
-
-    for name in ("standardize", "preparation", "local_counts"):
-        arguments.pop(name)
-    return run_in_sums(
-        link,
-        aggregator,
-        session=session_name(stated, begun.run),
-        n_parties=len(begun.sites),
-        policy=SitePolicy(budget=budget),
-        **arguments,
-    )
 
 
 def add_site(place: Coordinator, out: Path, site: str, policy: ServerPolicy) -> tuple[RunResult, str]:
@@ -220,7 +183,7 @@ def resumable(place: Coordinator, begun: BegunRun, again: str) -> Iterator[None]
             f"leave a site out: {again} --without NAME"
         ) from error
     except TooFewSites as error:
-        fewer = f"; without them: {again} --min-sites {error.answered}" if error.is_quorum and error.answered else ""
+        fewer = f"; without them: {again} --min-sites {error.answered}" if error.answered else ""
         raise KoncordError(f"{error} When they answer, go on with: {again}{fewer}") from error
     except KoncordError as error:
         raise KoncordError(f"{error} Go on with: {again}") from error

@@ -40,8 +40,6 @@ def weakened(before: "SiteFolder", after: "SiteFolder") -> Iterator[str]:
         yield f"runs would be limited to {new.max_runs} instead of {old.max_runs}"
     if old.total_epsilon is not None and (new.total_epsilon is None or new.total_epsilon > old.total_epsilon):
         yield f"all runs would no longer be limited to epsilon {old.total_epsilon:g} together"
-    if new.allows_sums and old.budget is not None and not old.allows_sums:
-        yield "its noise would be divided over the sites of a run with secure sums (--secure-sums)"
     yield from weakened_terms(before.terms, after.terms)
     if new.allows_disclosure and not old.allows_disclosure:
         yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"

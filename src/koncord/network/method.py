@@ -26,10 +26,9 @@ from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import NotAllowed
 from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS
-from koncord.network.peers import StatedSums, sums_in
 from koncord.network.studies import check_study_name
 
-LONGEST = 100_000  # characters: the keys of a few hundred sites
+LONGEST = 100_000  # characters: the names of a few thousand columns
 IDENTIFIER_DIGITS = 16  # of a SHA-256: as much as two people compare
 NOT_SAID = "not said"
 # A method with more rounds than this must be named by the owner of a site: each round tells more.
@@ -58,7 +57,6 @@ class Statement:
     parameters: Mapping[str, Any]
     estimator: Mapping[str, Any]
     rounds: int  # at most, by the aggregator's own account with these parameters
-    sums: StatedSums | None = None  # where the coordinator is to see sums over sites only
 
     def as_record(self) -> dict[str, Any]:
         """For a file, and for a machine."""
@@ -72,16 +70,10 @@ class Statement:
             "estimator": {name: value for name, value in self.estimator.items() if value is not None},
             "columns": None if self.asked.columns is None else list(self.asked.columns),
             "rounds": self.rounds,
-            **({} if self.sums is None else {"sums": self.sums.as_record()}),
         }
 
 
-def statement_text(
-    aggregator: Aggregator,
-    estimator: Mapping[str, Any],
-    asked: RunRequest | None = None,
-    sums: StatedSums | None = None,
-) -> str:
+def statement_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: RunRequest | None = None) -> str:
     """The statement of a run; `estimator` holds the arguments of `estimator_named`."""
     stated: dict[str, Any] = {
         "aggregator": aggregator.name,
@@ -93,8 +85,6 @@ def statement_text(
         stated["asked"] = {"by": asked.by, "purpose": asked.purpose, "columns": columns}
         if asked.study is not None:
             stated["asked"]["study"] = asked.study
-    if sums is not None:
-        stated["sums"] = sums.as_stated()
     return json.dumps(stated, sort_keys=True)
 
 
@@ -112,7 +102,6 @@ def statement_of(text: str, aggregator: Aggregator) -> Statement:
         parameters=stated.get("parameters", {}),
         estimator=stated["estimator"],
         rounds=aggregator.most_rounds(),
-        sums=sums_in(stated["sums"]) if "sums" in stated else None,
     )
 
 

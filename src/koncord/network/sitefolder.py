@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from koncord.model.globalmodel import GlobalModel
 from koncord.network.consent import REFUSED, WAITING, Terms, consent_to, hold
 from koncord.network.limits import check_no_weaker
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
-from koncord.network.peers import parties_of, session_name, write_peers
 from koncord.network.places import Invitation
 from koncord.network.shared import (
     claim,
@@ -72,9 +71,6 @@ from koncord.session.versions import (
     read_version,
 )
 from koncord.types import FloatArray
-
-if TYPE_CHECKING:
-    from koncord.privacy.releases import Parties
 
 RUNS = "runs.txt"
 OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
@@ -145,14 +141,12 @@ class SiteFolder:
         levels: Mapping[str, tuple[str, ...]] | None = None,
         ledgers: Path | None = None,
         terms: Terms | None = None,
-        peers: Mapping[str, str] | None = None,
         may_weaken: bool = True,
         is_apart: bool = False,
     ) -> Self:
         """Write the site's files, the table as it is now; the ledger is kept in this folder or in `ledgers`.
 
         A table that is read batch by batch (`StreamedSource`) stays where it is.
-        `peers` are the fingerprints of the other sites of secure sums, where the owner names them.
         Unless it `may_weaken`, nothing is written over the files of a site with stronger limits: `NotAllowed` says what
         would become weaker. What was answered of the table from other state folders is held together with what this one
         answers, unless it `is_apart` (`koncord.network.shared`). The caller is the folder's `sole_owner`.
@@ -222,8 +216,6 @@ class SiteFolder:
         made.keep_version(X)
         if together is not None:
             write_marks(folder, together.marks, together.order)
-        if peers is not None:
-            write_peers(folder, peers, named=True)
         write_atomic(folder / "site.json", json.dumps(made.content(), indent=1).encode(), private=True)
         return made
 
@@ -307,7 +299,6 @@ class SiteFolder:
                 total_epsilon=content.get("total_epsilon"),
                 changed=content.get("changed", SitePolicy.changed),
                 allows_disclosure=content["allows_disclosure"],
-                allows_sums=content.get("allows_sums", SitePolicy.allows_sums),
             ),
             terms=Terms.from_record(content.get("consent", {})),
             is_streamed=content.get("is_streamed", False),
@@ -407,18 +398,17 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     with noting_refusal(ledger):
         claim(place)
         note_run(place, run)
-        parties = stated_parties(place, statement, sign, run, method)
     with locked(own / "lock"), one_thread():
         with noting_refusal(ledger):
             uses = stated_columns(place, statement)
             shared = {"uses": uses, "estimator": estimator, "aggregator": aggregator, "ledger": ledger}
-            site, table = streamed_site(place, own, shared) if place.is_streamed else held_site(place, parties, shared)
+            site, table = streamed_site(place, own, shared) if place.is_streamed else held_site(place, shared)
             identity = {"table": table, "method": method, "min_report": place.policy.min_report}
             memory = SiteMemory(own / "memory", site, type(aggregator), identity)
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
         if site.guard.is_over and not (own / LABELS).exists():
             write_labels(own, site, messages[-1])
-    kinds = (*aggregator.replies.values(), *reply_kinds(parties))
+    kinds = tuple(aggregator.replies.values())
     if place.terms.holds and hold(folder, run, exchange, [readable(reply, kinds) for reply in answered.replies]):
         return Reply(waiting=RELEASE)
     receipt = ""
@@ -429,7 +419,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     return Reply(answered.replies, told_seconds(answered.seconds, place.policy.budget), receipt)
 
 
-def held_site(place: SiteFolder, parties: "Parties | None", shared: Mapping[str, Any]) -> tuple[Site, str]:
+def held_site(place: SiteFolder, shared: Mapping[str, Any]) -> tuple[Site, str]:
     """The site over the copy of its table, and a digest of the rows that it answers about."""
     kept = read_version(place.folder) if place.keeps_partition else None
     site = Site(
@@ -439,7 +429,6 @@ def held_site(place: SiteFolder, parties: "Parties | None", shared: Mapping[str,
         policy=place.policy,
         levels=place.levels,
         partition=None if kept is None else kept.partition(place.policy.min_report),
-        parties=parties,
         **shared,
     )
     return site, place.digest if kept is None else kept.digest
@@ -482,29 +471,6 @@ def stated_columns(place: SiteFolder, statement: Statement) -> tuple[str, ...]:
     if not columns:
         raise NotAllowed(f"site {place.name!r} has none of the columns that the run is about.")
     return columns
-
-
-def stated_parties(
-    place: SiteFolder, statement: Statement, sign: Callable[[bytes], bytes] | None, run: str, method: str
-) -> "Parties | None":
-    """The sites of the run's secure sums, if it has them and this site's owner allows them."""
-    sums = statement.sums
-    if sums is None:
-        return None
-    if not place.policy.allows_sums:
-        raise NotAllowed(
-            f"site {place.name!r} was asked to add to secure sums, which its owner does not allow (--secure-sums)."
-        )
-    return parties_of(place.folder, place.name, sums, place.policy.budget, sign, session_name(method, run))
-
-
-def reply_kinds(parties: "Parties | None") -> tuple[type[Any], ...]:
-    """What a site sends in a run with secure sums, beside what it sends in any."""
-    if parties is None:
-        return ()
-    from koncord.privacy.releases import REPLIES
-
-    return tuple(REPLIES.values())
 
 
 def readable(reply: bytes, kinds: Sequence[type[Any]]) -> dict[str, Any]:

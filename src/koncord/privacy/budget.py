@@ -50,11 +50,6 @@ class Plan:
     shares: Mapping[str, float]  # by kind: what one release costs, in proportion
     times: Mapping[str, int]  # by kind: how many there are; none of a kind that is not named
 
-    @property
-    def n_releases(self) -> int:
-        """Releases of one run."""
-        return sum(self.times.values())
-
     def cost_shares(self) -> dict[str, float]:
         """The share of the whole that one release of each kind costs."""
         whole = sum(self.shares[kind] * n for kind, n in self.times.items())
@@ -100,21 +95,10 @@ class Budget:
 
 
 class Accountant:
-    """Divides a budget over the releases of one run, draws their noise, and refuses when they are used up.
+    """Divides a budget over the releases of one run, draws their noise, and refuses when they are used up."""
 
-    Parameters
-    ----------
-    budget : Budget
-        What was agreed.
-    plan : Plan
-        How it is divided.
-    n_sharing : int, default 1
-        Sites that the noise is divided over, where nobody sees less than the sum of the releases of so many.
-    """
-
-    def __init__(self, budget: Budget, plan: Plan, *, n_sharing: int = 1) -> None:
+    def __init__(self, budget: Budget, plan: Plan) -> None:
         self.budget = budget
-        self.n_sharing = n_sharing
         self.n_allowed = {kind: plan.times.get(kind, 0) for kind in KINDS}
         total = rho_of(budget.epsilon, budget.delta)
         self.rhos = {kind: total * share for kind, share in plan.cost_shares().items()}
@@ -126,27 +110,19 @@ class Accountant:
 
     def scale(self, kind: str, sensitivity: float) -> float:
         """Standard deviation of the noise of a release of this kind."""
-        return sensitivity / sqrt(2 * self.rhos[kind] * self.n_sharing) * (1 + COST_ROUNDING)
+        return sensitivity / sqrt(2 * self.rhos[kind]) * (1 + COST_ROUNDING)
 
     def release(self, kind: str, values: IntArray, sensitivity: float) -> IntArray:
         """`values` with noise, where a row adds a vector no longer than `sensitivity` to them."""
         self._check_left(kind)
         measurement = gaussian(self.scale(kind, sensitivity))
-        if measurement.map(sensitivity) > self.rhos[kind] * self.n_sharing:
+        if measurement.map(sensitivity) > self.rhos[kind]:
             raise BudgetSpent(f"a release of {kind} would cost more than its share of the budget.")
-        self._use(kind)
-        noisy: IntArray = np.array(measurement(values.tolist()), dtype=np.int64)
-        return noisy
-
-    def note(self, kind: str) -> None:
-        """Count a release whose noise others draw."""
-        self._check_left(kind)
-        self._use(kind)
-
-    def _use(self, kind: str) -> None:
         self.n_used[kind] += 1
         for other in INSTEAD.get(kind, ()):
             self.n_used[other] = self.n_allowed[other]
+        noisy: IntArray = np.array(measurement(values.tolist()), dtype=np.int64)
+        return noisy
 
     def _check_left(self, kind: str) -> None:
         is_replaced = any(self.n_used[other] for other in INSTEAD.get(kind, ()))

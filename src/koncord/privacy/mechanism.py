@@ -4,7 +4,6 @@ Rows are clipped to a ball and written in whole numbers, so that what one row ad
 rounding of floats adds to it. A row of the ball adds to one cell: a count, a vector, and its squared length.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
@@ -74,8 +73,6 @@ class Mechanism:
         Draws the noise.
     """
 
-    n_sites = 1  # whose rows the sums are of
-
     def __init__(self, X: FloatArray, accountant: Accountant) -> None:
         self._table = X
         self._rows = X
@@ -88,70 +85,49 @@ class Mechanism:
 
     def moments(self, ball: Ball) -> NoisySums:
         """Count, sum and squares by column of all rows of the table as it is, one cell."""
-        return self._read(MOMENTS, self.released_moments(ball), ball)
+        rows = clipped(whole(self._table, ball))
+        one = np.zeros(len(rows), dtype=np.int64)
+        return self._release(MOMENTS, rows, rows**2, one, 1, ball)
 
     def cells(self, centers: FloatArray, ball: Ball, kind: str = CELLS) -> NoisySums:
         """Sums of the rows, clipped to `ball`, by the nearest of the centers."""
-        return self._read(kind, self.released_cells(centers, ball, kind), ball)
-
-    def products(self, ball: Ball) -> NoisyProducts:
-        """Sums of the products of every two columns of the rows, clipped to `ball`."""
-        d = len(ball.center)
-        weighed = symmetric(self.released_products(ball).astype(float), d) / product_weights(d)
-        unit = (ball.radius / PRODUCT_STEPS) ** 2
-        return NoisyProducts(
-            products=weighed * unit, noise=self.noise(PRODUCTS, product_sensitivity()) / SQUARE_WEIGHT * unit
-        )
-
-    def histogram(self, centers: FloatArray, ball: Ball) -> NoisyCounts:
-        """How many rows are nearest to each of the centers, with all that is kept for cells."""
-        counts = self.released_counts(centers, ball, HISTOGRAM).astype(float) / STEPS
-        return NoisyCounts(counts=counts, noise=self.noise(HISTOGRAM, float(STEPS)) / STEPS)
-
-    def holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
-        """How many rows are nearest to each of the centers."""
-        counts: IntArray = np.rint(self.released_counts(centers, ball, HOLDINGS) / STEPS).astype(np.int64)
-        return counts
-
-    # What leaves the mechanism, in whole numbers with noise.
-
-    def released_moments(self, ball: Ball) -> IntArray:
-        rows = clipped(whole(self._table, ball))
-        one = np.zeros(len(rows), dtype=np.int64)
-        return self._release(MOMENTS, rows, rows**2, one, 1)
-
-    def released_cells(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
         unclipped = whole(self._rows, ball)
         rows = clipped(unclipped)
         labels = nearest_whole(unclipped, whole(centers, ball))
-        return self._release(kind, rows, np.vecdot(rows, rows)[:, None], labels, len(centers))
+        return self._release(kind, rows, np.vecdot(rows, rows)[:, None], labels, len(centers), ball)
 
-    def released_counts(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
+    def products(self, ball: Ball) -> NoisyProducts:
+        """Sums of the products of every two columns of the rows, clipped to `ball`."""
+        rows = clipped(whole(self._rows, ball))
+        d, sensitivity = rows.shape[1], product_sensitivity()
+        coarse = np.sign(rows) * (np.abs(rows) // (STEPS // PRODUCT_STEPS))  # toward 0, so that no row gets longer
+        weights, unit = product_weights(d), (ball.radius / PRODUCT_STEPS) ** 2
+        weighed = (exact_products(coarse) * weights)[np.triu_indices(d)]
+        noisy = symmetric(self.accountant.release(PRODUCTS, weighed, sensitivity).astype(float), d) / weights
+        noise = self.accountant.scale(PRODUCTS, sensitivity) / SQUARE_WEIGHT
+        return NoisyProducts(products=noisy * unit, noise=noise * unit)
+
+    def histogram(self, centers: FloatArray, ball: Ball) -> NoisyCounts:
+        """How many rows are nearest to each of the centers, with all that is kept for cells."""
+        counts = self._released_counts(centers, ball, HISTOGRAM).astype(float) / STEPS
+        return NoisyCounts(counts=counts, noise=self.accountant.scale(HISTOGRAM, float(STEPS)) / STEPS)
+
+    def holdings(self, centers: FloatArray, ball: Ball) -> IntArray:
+        """How many rows are nearest to each of the centers."""
+        counts: IntArray = np.rint(self._released_counts(centers, ball, HOLDINGS) / STEPS).astype(np.int64)
+        return counts
+
+    def _released_counts(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
         labels = nearest_whole(whole(self._rows, ball), whole(centers, ball))
         return self.accountant.release(kind, STEPS * np.bincount(labels, minlength=len(centers)), float(STEPS))
 
-    def released_products(self, ball: Ball) -> IntArray:
-        rows = clipped(whole(self._rows, ball))
-        coarse = np.sign(rows) * (np.abs(rows) // (STEPS // PRODUCT_STEPS))  # toward 0, so that no row gets longer
-        weighed = summed_products(coarse) * product_weights(rows.shape[1])
-        return self.accountant.release(PRODUCTS, weighed[np.triu_indices(len(weighed))], product_sensitivity())
-
-    def noise(self, kind: str, sensitivity: float) -> float:
-        """Standard deviation of the noise of each number of a release."""
-        return self.accountant.scale(kind, sensitivity)
-
-    def _release(self, kind: str, rows: IntArray, squares: IntArray, labels: IntArray, k: int) -> IntArray:
+    def _release(self, kind: str, rows: IntArray, squares: IntArray, labels: IntArray, k: int, ball: Ball) -> NoisySums:
         d = rows.shape[1]
-        summed = np.zeros((k, 1 + d + squares.shape[1]), dtype=np.int64)
-        np.add.at(summed, labels, added(rows, squares))
-        return self.accountant.release(kind, summed.ravel(), sensitivity_of(d)).reshape(summed.shape)
-
-    def _read(self, kind: str, released: IntArray, ball: Ball) -> NoisySums:
-        """A release in the units of the rows."""
-        d = len(ball.center)
-        weight, noise = count_weight(d), self.noise(kind, sensitivity_of(d))
-        noisy: FloatArray = released.astype(float)
-        step = ball.radius / STEPS
+        weight, sensitivity = count_weight(d), sensitivity_of(d)
+        total = np.zeros((k, 1 + d + squares.shape[1]), dtype=np.int64)
+        np.add.at(total, labels, added(rows, squares))
+        noisy: FloatArray = self.accountant.release(kind, total.ravel(), sensitivity).reshape(total.shape).astype(float)
+        noise, step = self.accountant.scale(kind, sensitivity), ball.radius / STEPS
         return NoisySums(
             counts=noisy[:, 0] / weight,
             sums=noisy[:, 1 : d + 1] * step,
@@ -159,56 +135,6 @@ class Mechanism:
             count_noise=noise / weight,
             sum_noise=noise * step,
         )
-
-
-class SummedMechanism(Mechanism):
-    """The releases of several sites, of which nobody sees more than the sum. It holds no rows.
-
-    Parameters
-    ----------
-    n_features : int
-        Columns of every site.
-    accountant : Accountant
-        Counts the releases; each site draws its own share of the noise.
-    n_sites : int
-        Sites that are asked.
-    add_up : function
-        The sum over sites of one release of a kind, by the nearest of the centers (None for moments and products) and
-        clipped to a ball (None for moments), as so many whole numbers; and how many sites are in it.
-    """
-
-    def __init__(self, n_features: int, accountant: Accountant, n_sites: int, add_up: "AddUp") -> None:
-        super().__init__(np.empty((0, n_features)), accountant)
-        self.n_sites = self.n_summed = n_sites
-        self.add_up = add_up
-
-    def rescale(self, order: IntArray, means: FloatArray, scales: FloatArray) -> None:
-        if means.any() or (scales != 1).any() or (order != np.arange(len(order))).any():
-            raise ValueError("Secure sums are of columns as they are: they have no scale.")
-
-    def released_moments(self, ball: Ball) -> IntArray:
-        return self._sum(MOMENTS, None, None, (1, 1 + 2 * len(ball.center)))
-
-    def released_cells(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
-        return self._sum(kind, centers, ball, (len(centers), 2 + len(ball.center)))
-
-    def released_counts(self, centers: FloatArray, ball: Ball, kind: str) -> IntArray:
-        return self._sum(kind, centers, ball, (len(centers),))
-
-    def released_products(self, ball: Ball) -> IntArray:
-        d = len(ball.center)
-        return self._sum(PRODUCTS, None, ball, (d * (d + 1) // 2,))
-
-    def noise(self, kind: str, sensitivity: float) -> float:
-        return self.accountant.scale(kind, sensitivity) * sqrt(self.n_summed)
-
-    def _sum(self, kind: str, centers: FloatArray | None, ball: Ball | None, shape: tuple[int, ...]) -> IntArray:
-        self.accountant.note(kind)
-        total, self.n_summed = self.add_up(kind, centers, ball, int(np.prod(shape)))
-        return total.reshape(shape)
-
-
-AddUp = Callable[[str, FloatArray | None, Ball | None, int], tuple[IntArray, int]]
 
 
 # What is computed of a row depends on that row alone, to the last bit: floats are only taken one by one, and whatever
@@ -264,7 +190,7 @@ def sum_noise(rho: float, n_features: int) -> float:
     return sensitivity_of(n_features) / sqrt(2 * rho) / STEPS
 
 
-def summed_products(rows: IntArray) -> IntArray:
+def exact_products(rows: IntArray) -> IntArray:
     """Sums over the rows of the products of every two columns, exactly; rows are no longer than `PRODUCT_STEPS`."""
     total = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
     for start in range(0, len(rows), PRODUCT_ROWS):

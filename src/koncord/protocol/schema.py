@@ -34,13 +34,6 @@ LARGEST = {
     "n_seeds": 20_000,
     "n_micro_clusters": 1_000,  # of one client
     "n_axes": 16,
-    "n_sites": 10_000,  # that add up numbers under masks
-    "n_shared": 10_000,
-    "n_masked": 4_000_000,  # numbers of one such sum
-    "key_words": 4,
-    "seal_words": 12,
-    "share_words": 5,
-    "signature_words": 16,
 }
 LARGEST_MESSAGE = 1 << 28  # bytes
 LARGEST_ANSWER = 1 << 25  # bytes of all replies of a client in one exchange: four million numbers

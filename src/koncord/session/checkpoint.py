@@ -21,6 +21,7 @@ from safetensors.numpy import save
 
 from koncord._files import write_atomic
 from koncord.aggregate.base import Aggregator, step_types
+from koncord.aggregate.private import Known
 from koncord.errors import CheckpointError, MessageError
 from koncord.protocol import setup
 from koncord.protocol.received import read_seconds
@@ -232,7 +233,7 @@ class SiteMemory:
             self.site.resume_measured(unpack(blobs["measured"], (setup.Measure,))[0])
         prepared = unpack(blobs["prepared"], (setup.Prepare,))[0] if "prepared" in blobs else None
         if self.site.private is not None:
-            self.site.resume_private(unpack(blobs["known"], (type(self.site.private.known),))[0], prepared)
+            self.site.resume_private(unpack(blobs["known"], (Known,))[0], prepared)
         elif prepared is not None:
             state = unpack(blobs["state"], state_kinds(aggregator))[0] if "state" in blobs else None
             found = unpack(blobs["estimate"], (LocalEstimate,))[0] if "estimate" in blobs else None

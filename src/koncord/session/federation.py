@@ -1,6 +1,6 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -69,7 +69,6 @@ def run(
     labels_at_sites: bool = False,
     labels_in_memory: bool = False,
     agreement: Agreement | None = None,
-    notes: Sequence[str] = (),
 ) -> RunResult:
     """Both phases over any link, in one thread, and the record of the run.
 
@@ -107,8 +106,6 @@ def run(
         Where the labels are, if not in the folder of the run.
     agreement : Agreement, default None
         Columns and scale that the sites agreed on before; None has them agree now.
-    notes : sequence of str, default ()
-        What a reader of the model and the report is to know besides.
 
     Returns
     -------
@@ -132,9 +129,6 @@ def run(
             local_counts=local_counts or (site_policy is not None and site_policy.budget is not None),
             agreement=agreement,
         )
-    if notes:
-        sent = replace(model.diagnostics, notes=(*model.diagnostics.notes, *notes))
-        model = replace(model, diagnostics=sent)
     record = RunRecord.of_run(
         sends=aggregator.sends,
         departures=link.departures,
@@ -318,7 +312,7 @@ def component_holdings(outcome: Outcome) -> dict[str, setup.Holdings]:
     return found
 
 
-def attribution_of(outcome: Outcome | GlobalModel, client: str) -> setup.Attribute:
+def attribution_of(outcome: Outcome, client: str) -> setup.Attribute:
     """What a site labels its rows by: the clusters, where it has them."""
     shapes, centers = outcome.gaussians, outcome.centers
     if client in outcome.offsets:

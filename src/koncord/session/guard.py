@@ -20,8 +20,6 @@ MOST_REPEATS = 10
 # Questions of one run that a site refuses, or fails to answer, before it answers no more: each tells the server that
 # much. A server that keeps to the protocol is refused none.
 MOST_REFUSALS = 10
-# Messages of secure sums in one exchange: of one sum, and of the next.
-SUMS_AT_ONCE = 2
 
 # What is not answered once the other was.
 EXCLUDES: dict[type[Any], type[Any]] = {setup.Measure: setup.Describe, setup.Describe: setup.Measure}
@@ -120,30 +118,16 @@ class QuestionGuard:
 
     Sums of the values themselves and sums of the fenced values differ by what lies beyond the fence, which may be one
     row: after Describe there is no Measure, after Measure no Describe.
-
-    In a run with secure sums the messages of the method are `sums`, with how many there are of each, instead of those
-    of the aggregator.
     """
 
-    def __init__(
-        self,
-        site: str,
-        aggregator: Aggregator | type[Aggregator],
-        *,
-        has_budget: bool = False,
-        sums: Mapping[type[Any], int] | None = None,
-    ) -> None:
+    def __init__(self, site: str, aggregator: Aggregator | type[Aggregator], *, has_budget: bool = False) -> None:
         asked = as_instance(aggregator)
         private = asked.private_messages()
         self.site = site
-        if sums is None:
-            self.kinds = (*setup.REPLIES, *asked.replies)
-            most = {**{kind: n if has_budget else 0 for kind, n in private.items()}, **asked.most_messages()}
-            self.most_rounds = asked.most_rounds() + (sum(private.values()) if has_budget else 0)
-            self.most_at_once = len(setup.OPENINGS) + asked.most_parts
-        else:
-            self.kinds, most = (*setup.REPLIES, *sums), dict(sums)
-            self.most_rounds, self.most_at_once = sum(sums.values()), len(setup.OPENINGS) + SUMS_AT_ONCE
+        self.kinds = (*setup.REPLIES, *asked.replies)
+        most = {**{kind: n if has_budget else 0 for kind, n in private.items()}, **asked.most_messages()}
+        self.most_rounds = asked.most_rounds() + (sum(private.values()) if has_budget else 0)
+        self.most_at_once = len(setup.OPENINGS) + asked.most_parts
         self.most = {**dict.fromkeys(setup.OPENINGS, MOST_REPEATS), **most}
         self.answered: set[int] = set()
         self.n_answered: Counter[str] = Counter()  # by the name of the message

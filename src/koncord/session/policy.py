@@ -44,9 +44,6 @@ class SitePolicy:
         "old" rows, or "refuse" to take part.
     allows_disclosure : bool, default False
         Whether rows themselves may leave, by an aggregator that sends them.
-    allows_sums : bool, default False
-        Whether the site takes part in runs whose coordinator sees sums over sites only: the noise of its budget is
-        then divided over the sites (see docs/privacy.md).
     """
 
     min_report: int = DEFAULT_MIN_REPORT
@@ -57,15 +54,10 @@ class SitePolicy:
     total_epsilon: float | None = None
     changed: str = "old"
     allows_disclosure: bool = False
-    allows_sums: bool = False
 
     def __post_init__(self) -> None:
         from koncord._validation import check_count, check_number, check_option
 
-        if self.allows_sums and self.budget is None:
-            raise ValueError(
-                "'allows_sums' of SitePolicy goes with a budget: without noise a sum tells what one site adds."
-            )
         check_option("changed", self.changed, CHANGED, owner=self)
         if self.total_epsilon is not None:
             check_number("total_epsilon", self.total_epsilon, owner=self, least=0, above=True)

@@ -14,7 +14,6 @@ class RoundRequest:
 
     round_: int
     down: Mapping[str, Message]
-    needed: int = 0  # clients that must answer it, beside the quorum of the run
 
 
 class Link(Protocol):

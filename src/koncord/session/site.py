@@ -8,21 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from koncord._random import draw_seed
 from koncord._validation import LARGEST_VALUE
-from koncord.aggregate.base import Aggregator, Local, as_instance, sends_rows
-from koncord.aggregate.private import PrivateClient, check_private_form, private_client
+from koncord.aggregate.base import Aggregator, Local, sends_rows
+from koncord.aggregate.private import Known, PrivateClient, private_client
 from koncord.errors import DisclosureRefused, MessageError
 from koncord.estimate.named import made
 from koncord.kernels.assign import means_by_label
 from koncord.prepare.columns import level_counts
 from koncord.prepare.plan import OTHER
-from koncord.privacy.budget import Accountant, Budget
-from koncord.privacy.mechanism import Mechanism
 from koncord.protocol import setup
 from koncord.protocol.ledger import Ledger
 from koncord.protocol.partition import (
@@ -40,9 +38,6 @@ from koncord.protocol.wire import pack
 from koncord.session.guard import QuestionGuard
 from koncord.session.policy import SitePolicy
 from koncord.types import FloatArray, LocalEstimate
-
-if TYPE_CHECKING:
-    from koncord.privacy.releases import Parties, SummedClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +73,6 @@ class Site:
         The levels of each column that is a category; X has positions in them, and NaN where a value is missing.
     uses : sequence of str or None, default None
         Columns that this site answers about; None is all of them.
-    mechanism : Mechanism or None, default None
-        What answers within the budget; None is one that holds the rows of X.
-    parties : Parties or None, default None
-        The sites of the run's secure sums, to which this one adds within its budget; None where there are none.
     """
 
     def __init__(
@@ -97,8 +88,6 @@ class Site:
         partition: JointPartition | None = None,
         levels: Mapping[str, tuple[str, ...]] | None = None,
         uses: Sequence[str] | None = None,
-        mechanism: Mechanism | None = None,
-        parties: "Parties | None" = None,
     ) -> None:
         self.policy = SitePolicy() if policy is None else policy
         self.min_report = self.policy.min_report
@@ -127,24 +116,13 @@ class Site:
         self.state: Any = None
         self.guard = QuestionGuard(name, aggregator, has_budget=self.policy.budget is not None)
         self.ledger = ledger
-        self.private: PrivateClient | SummedClient | None = None
+        self.private: PrivateClient | None = None
         if self.policy.budget is not None:
             own = self._used(X)
             check_complete(name, own, self.levels)
-            if parties is not None:
-                self.private, self.guard = summed_client(
-                    name, own, self.uses, self.policy.budget, aggregator, parties=parties
-                )
-            else:
-                self.private = private_client(
-                    name,
-                    own,
-                    self.uses,
-                    self.policy.budget,
-                    aggregator,
-                    min_report=self.min_report,
-                    mechanism=mechanism,
-                )
+            self.private = private_client(
+                name, own, self.uses, self.policy.budget, aggregator, min_report=self.min_report
+            )
 
     # Made when they are first needed: a site whose answers come from another process never needs them.
 
@@ -428,7 +406,7 @@ class Site:
         self.measured, self.prepared, self.estimate, self.state = measured, prepared, estimate, state
         vars(self).pop("X", None)
 
-    def resume_private(self, known: Any, prepared: setup.Prepare | None) -> None:
+    def resume_private(self, known: Known, prepared: setup.Prepare | None) -> None:
         """The same for a site with a privacy budget: what it spent and sent still counts."""
         assert self.private is not None
         self.private.restore(known, prepared)
@@ -480,25 +458,6 @@ class Site:
                 farthest = (np.abs(means - message.means) + deviations) / message.scales
             if not farthest.max() <= LARGEST_VALUE:
                 raise MessageError(f"site {self.name!r} was asked for a scale on which its rows are no numbers.")
-
-
-def summed_client(
-    name: str,
-    X: FloatArray,
-    columns: tuple[str, ...],
-    budget: Budget,
-    aggregator: Aggregator | type[Aggregator],
-    *,
-    parties: "Parties",
-) -> "tuple[SummedClient, QuestionGuard]":
-    """A client that adds to secure sums within its budget, and what it takes."""
-    from koncord.privacy.releases import SummedClient, most_sums
-
-    check_private_form(aggregator)
-    plan = as_instance(aggregator).private_plan(budget.rounds)
-    accountant = Accountant(budget, plan, n_sharing=parties.n_sharing)
-    guard = QuestionGuard(name, aggregator, has_budget=True, sums=most_sums(plan.n_releases))
-    return SummedClient(name, X, columns, accountant, parties), guard
 
 
 def as_answered(rows: Rows) -> FloatArray:

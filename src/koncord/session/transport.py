@@ -113,11 +113,7 @@ class PackedLink(ABC):
         if known is None:
             n_present = len(taken) + len(self.answering - wanted.keys())  # some are not asked in every exchange
             if n_present < self.min_sites:
-                raise TooFewSites(self.n_exchanges, n_present, self.min_sites, reasons, is_quorum=True)
-            for at, each in enumerate(asked):
-                n_answered = sum(at in parts_of[client] for client in taken)
-                if n_answered < each.needed:
-                    raise TooFewSites(self.n_exchanges, n_answered, each.needed, reasons)
+                raise TooFewSites(self.n_exchanges, n_present, self.min_sites, reasons)
             if self.journal is not None:
                 self.journal.keep(self.n_exchanges, down, only_taken(carried, taken, missing, refused))
         self.set_aside |= gone | refused
