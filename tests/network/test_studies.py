@@ -9,9 +9,7 @@ from koncord.cli.terms import terms_in_words
 from koncord.network import method as methods
 from koncord.network.consent import APPROVED, REFUSED, WAITING, Terms, agreed_studies, consents, decide, read_policy
 from koncord.network.overview import site_now
-from koncord.network.page import overview_page
 from koncord.network.places import Coordinator, RegisteredSite
-from koncord.network.runstate import RunState
 from koncord.network.studies import Study, read_studies, read_study, write_study
 from network.test_consent import TODAY, ask, make, stated, statement
 
@@ -99,7 +97,7 @@ def test_a_run_takes_all_of_its_study_and_may_not_change_what_was_agreed(place, 
         given("--sites", "west")
 
 
-def test_the_page_and_the_list_of_sites_show_studies(place):
+def test_the_list_of_sites_shows_studies(place):
     study = Study(
         name="stays",
         identifier="0123",
@@ -111,21 +109,6 @@ def test_the_page_and_the_list_of_sites_show_studies(place):
     write_study(place.folder, study)
     sites = [site_now(place, site, None, [study]) for site in place.registered()]
     assert [site.studies for site in sites] == [("stays",), (), ()]
-    run = RunState(
-        run="r",
-        identifier="0123",
-        asked_by="",
-        purpose="",
-        aggregator="kfed",
-        out="",
-        sites=("north",),
-        started="",
-        study="stays",
-    )
-    page = overview_page(place, sites, [run], read_studies(place.folder))
-    assert "<h2>Studies</h2>" in page
-    assert "identifier 0123; 1 run;" in page
-    assert "<i>" not in page
 
 
 # --- at a site ---

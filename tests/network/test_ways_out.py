@@ -5,6 +5,7 @@ import pty
 import socket
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import date
 from select import select
 from types import SimpleNamespace
@@ -21,7 +22,16 @@ from koncord.network.driving import resumable
 from koncord.network.joining import ANSWERS_LOG, outcome, pause_after
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.processes import Program, wait_until
-from koncord.network.runstate import RUNNING, RunState, driven_by_this, read_state, run_file, write_state
+from koncord.network.runstate import (
+    RUNNING,
+    RunState,
+    driven_by_this,
+    read_state,
+    read_states,
+    run_file,
+    write_state,
+)
+from koncord.network.serving import Serving
 from koncord.network.sitefolder import answer
 from koncord.network.watch import Watched
 from koncord.protocol import setup
@@ -60,10 +70,10 @@ def test_a_command_in_the_wrong_folder_says_where_it_belongs(words, run, tmp_pat
     assert "run this where koncord serve was started, or name its folder by --folder" in said
 
 
-@pytest.mark.parametrize("busy", ["--port", "--internal-port", "--page"])
+@pytest.mark.parametrize("busy", ["--port", "--internal-port"])
 def test_a_first_start_on_a_port_that_is_in_use_leaves_no_folder_that_holds_to_it(busy, run, tmp_path):
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        ports = {name: free_port() for name in ("--port", "--internal-port", "--page")}
+        ports = {name: free_port() for name in ("--port", "--internal-port")}
         ports[busy] = taken.getsockname()[1]
         options = [word for pair in ports.items() for word in pair]
         code, _, said = run("serve", "--folder", tmp_path / "c", *options)
@@ -91,6 +101,15 @@ def test_a_program_that_was_killed_is_said_to_be_and_its_last_words_have_no_colo
     program = Program("Flower", [sys.executable, "-c", words], log=tmp_path / "log", environment={})
     program.process.wait(60)
     assert program.end_in_words() == f"Flower was killed (signal 9): INFO: all is well (see {tmp_path / 'log'})"
+
+
+def test_a_program_that_ends_ends_the_coordinator(tmp_path):
+    place = Coordinator(
+        folder=tmp_path, hosts=("localhost",), listen="127.0.0.1", port=1, internal_port=2, is_insecure=True
+    )
+    program = Program("Flower", [sys.executable, "-c", ""], log=tmp_path / "log", environment={})
+    with pytest.raises(KoncordError, match="Flower has ended"):
+        Serving([program], place).watch()
 
 
 # --- a run that stopped ---
@@ -155,22 +174,32 @@ def test_a_run_is_resumed_with_the_quorum_and_the_timeouts_that_it_began_with(tm
 # --- the run as it goes ---
 
 
-def test_who_has_answered_and_who_is_awaited_are_noted_while_an_exchange_goes_on(tmp_path):
-    place = coordinator(tmp_path)
-    state = driven_by_this(
-        RunState(
-            run="r-1",
-            identifier="0",
-            asked_by="jane",
-            purpose="",
-            aggregator="kfed",
-            out="",
-            sites=("north", "south"),
-            started="2026-11-16T10:00:00+00:00",
-            state=RUNNING,
-            asked=("Describe",),
-        )
+def running(run):
+    return RunState(
+        run=run,
+        identifier="0",
+        asked_by="jane",
+        purpose="",
+        aggregator="kfed",
+        out="",
+        sites=("north", "south"),
+        started="2026-11-16T10:00:00+00:00",
+        state=RUNNING,
+        asked=("Describe",),
     )
+
+
+def test_a_run_that_nobody_drives_any_more_is_stopped(tmp_path):
+    place = coordinator(tmp_path)
+    write_state(place.folder, driven_by_this(running("r-1")))
+    write_state(place.folder, replace(running("r-2"), pid=2**22 + 1, pid_started="1"))
+    states = {each.run: each for each in read_states(place.folder)}
+    assert (states["r-1"].state, states["r-2"].state) == (RUNNING, "stopped")
+    assert "go on with --resume" in states["r-2"].problem
+
+
+def test_who_has_answered_and_who_is_awaited_are_noted_while_an_exchange_goes_on(tmp_path):
+    place, state = coordinator(tmp_path), driven_by_this(running("r-1"))
     write_state(place.folder, state)
     link = Watched.__new__(Watched)
     link.place, link.state = place, state

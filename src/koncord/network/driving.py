@@ -101,9 +101,6 @@ def drive(
     sums = None if budget is None else stated_by(place, begun.sites, budget)
     stated = statement_text(aggregator, estimator, request, sums)
     state = first_state(begun, request, stated, aggregator)
-    if budget is not None:
-        stated_budget = {"epsilon": budget.epsilon, "delta": budget.delta}
-        state = replace(state, budgets=dict.fromkeys(begun.sites, stated_budget))
     write_state(place.folder, state)
     of_study = "" if request.study is None else f" of the study {request.study}"
     say(f"run {begun.run}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")

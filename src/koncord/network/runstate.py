@@ -40,7 +40,6 @@ class RunState:
     owners: Mapping[str, str] = field(default_factory=dict)  # sites whose owner is waited for, and what for
     exchanges: tuple[Mapping[str, Any], ...] = ()
     missing: tuple[Mapping[str, Any], ...] = ()
-    budgets: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # epsilon and delta of the run, by site
     clusters: int | None = None
     problem: str = ""  # why it stopped
     pid: int = 0

@@ -10,7 +10,6 @@ from koncord.network.flower.link import FlowerLink
 from koncord.network.places import Coordinator
 from koncord.network.processes import say
 from koncord.network.runstate import RUNNING, WAITING, RunState, write_state
-from koncord.protocol.setup import Moments
 from koncord.session.rounds import RoundRequest
 
 
@@ -56,7 +55,6 @@ class Watched(FlowerLink):
             owners={},
             exchanges=(*self.state.exchanges, exchange),
             missing=(*self.state.missing, *map(asdict, absences)),
-            budgets={**self.state.budgets, **budgets_in(received)},
         )
         missing = [f"{absence.site} ({absence.reason})" for absence in absences]
         line = f"exchange {self.n_exchanges}: {' + '.join(kinds)}: {', '.join(answered)} ({seconds:.1f} s)"
@@ -82,13 +80,3 @@ class Watched(FlowerLink):
         """Write what has changed of the state of the run."""
         self.state = replace(self.state, **changes)
         write_state(self.place.folder, self.state)
-
-
-def budgets_in(received: Sequence[Replies]) -> dict[str, dict[str, float]]:
-    """The privacy budget that sites state for the run, with their first reply."""
-    messages = ((site, message) for replies in received for site, message in replies.items())
-    return {
-        site: {"epsilon": message.epsilon, "delta": message.delta}
-        for site, message in messages
-        if isinstance(message, Moments) and message.epsilon is not None and message.delta is not None
-    }
