@@ -130,7 +130,6 @@ def test_rules_about_columns_and_rounds_hold_the_run_to_what_it_states():
         ("asks = true", "has 'asks'; known are"),
         ("ask = 1", "'ask' of the policy"),
         ("approve = 3", "must be a table"),
-        ("[study]\ncolumns = ['age']", "needs the name of the study: [study.NAME]"),
         ("[approve]\nwho = []", "'who' is not a rule"),
         ("[approve]\nmethods = 'kfed'", "must be a list of texts"),
         ("[approve]\nuntil = 'soon'", "'until' must be a day"),

@@ -57,7 +57,6 @@ def coordinator(folder):
         ["sites"],
         ["runs"],
         ["invite", "north"],
-        ["study", "list"],
         ["revoke", "north"],
         ["renew"],
         ["run", "--out", "o"],
@@ -239,11 +238,11 @@ def test_a_site_says_where_the_labels_are_and_nothing_of_a_name_that_is_none(tmp
 
 def test_rules_that_can_agree_to_nothing_are_pointed_out():
     rules = Rules(columns=("age", "stya"), methods=("kfed", "spahm"), until=date(2026, 1, 1))
-    notes = list(notes_on_terms(Terms(studies={"stays": rules}), ("age", "stay"), ("kfed",), date(2026, 1, 2)))
+    notes = list(notes_on_terms(Terms(rules=rules), ("age", "stay"), ("kfed",), date(2026, 1, 2)))
     assert notes == [
-        "[study.stays] of the policy names columns that the table does not have: stya",
-        "[study.stays] of the policy names methods that this site takes no part in: spahm",
-        "[study.stays] of the policy ended on 2026-01-01: it agrees to no run",
+        "[approve] of the policy names columns that the table does not have: stya",
+        "[approve] of the policy names methods that this site takes no part in: spahm",
+        "[approve] of the policy ended on 2026-01-01: it agrees to no run",
     ]
     assert not list(notes_on_terms(Terms(rules=Rules()), ("age",), ("kfed",), date(2026, 1, 2)))
 

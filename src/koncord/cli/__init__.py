@@ -41,7 +41,6 @@ from koncord.cli import (
     runs,
     serve,
     sites,
-    study,
 )
 from koncord.cli import run as run_
 from koncord.cli.installed import Command, check_installed, installed_commands
@@ -50,7 +49,7 @@ from koncord.errors import KoncordError
 COMMANDS: tuple[Command, ...] = (
     *(check, estimate, fit, predict, report),
     *(serve, request, invite, join, approve, refuse, release),
-    *(study, run_, forget, runs, sites, revoke, renew, ledger),
+    *(run_, forget, runs, sites, revoke, renew, ledger),
     *(demo, partition),
 )
 

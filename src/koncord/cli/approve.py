@@ -13,14 +13,12 @@ SUMMARY = "agree, as the owner of a site, to a run that asks"
 DESCRIPTION = """\
 At a site that joined with --ask, or whose policy leaves a run to its owner: agree to the run. Until then nothing is
 computed for it, and the site sends nothing but that it waits. Without RUN, show every run that was asked of the site,
-and what each asks. Agreement holds for the run as it was stated: one with another statement asks anew. With --study it
-holds for all runs of the study, whose statement has the same identifier; koncord refuse on any of them takes it back.
+and what each asks. Agreement holds for the run as it was stated: one with another statement asks anew.
 """
 EPILOG = """\
 examples:
   koncord approve
   koncord approve 20261116-174157-0a1b2c3d
-  koncord approve 20261116-174157-0a1b2c3d --study
 """
 
 
@@ -29,9 +27,6 @@ def add_parser(subparsers: Any) -> None:
         subparsers, NAME, SUMMARY, usage="koncord approve [RUN] [options]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("name", metavar="RUN", nargs="?", help="name of the run (default: show all)")
-    parser.add_argument(
-        "--study", action="store_true", help="agree to every run of its study, as long as the study stays as it is"
-    )
     add_owner_options(parser)
     parser.set_defaults(run=run)
 
@@ -42,14 +37,11 @@ def run(args: argparse.Namespace) -> None:
 
     folder = state_folder(args)
     if args.name is None:
-        if args.study:
-            raise ValueError("--study goes with the name of a run of the study.")
         asked = consents(folder)
         if args.json:
             print(as_json({"runs": [consent_record(each) for each in asked]}))
         else:
             print("\n".join(consent_text(each, folder) for each in asked) or "No run was asked of this site.")
         return
-    decided = decide(folder, args.name, APPROVED, whole_study=args.study)
-    what = f"; so are all runs of the study {decided.statement['study']} with this identifier" if args.study else ""
-    print(as_json(consent_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): agreed{what}")
+    decided = decide(folder, args.name, APPROVED)
+    print(as_json(consent_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): agreed")

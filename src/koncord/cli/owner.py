@@ -65,7 +65,6 @@ def consent_text(consent: "Consent", folder: Path) -> str:
     lines = [
         f"run {consent.run}, identifier {consent.identifier}: {consent.state}"
         + (f" ({consent.reason})" if consent.reason else ""),
-        *([f"  study       {stated['study']}"] if stated.get("study") else []),
         f"  asked by    {stated['asked_by']} (as the coordinator says)",
         f"  purpose     {stated['purpose']}",
         f"  method      {stated['aggregator']} {values_text(stated['parameters'])}",
@@ -78,8 +77,6 @@ def consent_text(consent: "Consent", folder: Path) -> str:
     ]
     if consent.state == WAITING:
         lines.append(f"  koncord approve {consent.run}, or koncord refuse {consent.run}")
-        if stated.get("study"):
-            lines.append(f"  koncord approve {consent.run} --study, for every run of the study as it is stated here")
     lines += [f"  reply held  {held_file(folder, consent.run, exchange)}" for exchange in consent.held]
     if consent.held:
         lines.append(f"  koncord release {consent.run}, or koncord refuse {consent.run}")

@@ -32,11 +32,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     require("flower", "koncord refuse")
-    from koncord.network.consent import REFUSED, agreed_studies, decide
+    from koncord.network.consent import REFUSED, decide
 
     folder = state_folder(args)
-    before = agreed_studies(folder)
     decided = decide(folder, args.name, REFUSED, args.reason)
-    is_asked_again = decided.identifier in set(before) - set(agreed_studies(folder))
-    what = f"; the study {decided.statement['study']} is no longer agreed to" if is_asked_again else ""
-    print(as_json(consent_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): refused{what}")
+    print(as_json(consent_record(decided)) if args.json else f"run {decided.run} ({decided.identifier}): refused")

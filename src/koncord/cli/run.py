@@ -64,9 +64,8 @@ on, and the model is, to the bit, that of a run with it on this scale. koncord f
 EPILOG = """\
 examples:
   koncord run --out run --min-sites 3
-  koncord run --out run --by "J. Doe, Example University" --purpose "study 12: length of stay" --columns age,stay
+  koncord run --out run --by "J. Doe, Example University" --purpose "length of stay" --columns age,stay
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
-  koncord run --out run --study stays
   koncord run --out run --secure-sums --epsilon 2 --delta 1e-6 --bound 10
   koncord run --out run --resume
   koncord run --out run --resume --without west
@@ -75,7 +74,7 @@ examples:
 PREPARED = ("log", "no_log", "no_fence")
 OF_METHOD = ("clusters", "upsilon", "micro_cluster_rows", "harmonize", "allow_disclosure", "set", "common_columns")
 # Options that runs begun by an earlier koncord do not have.
-STATED = ("by", "purpose", "columns", "local_counts", "study", "harmonize", "secure_sums", *PRIVACY_OPTIONS)
+STATED = ("by", "purpose", "columns", "local_counts", "harmonize", "secure_sums", *PRIVACY_OPTIONS)
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -98,12 +97,11 @@ METHOD = (
     "by",
     "purpose",
     "columns",
-    "study",
     "secure_sums",
     *PRIVACY_OPTIONS,
     *GIVEN,
 )
-# How a run goes, and the seed, may differ from what its study has.
+# How a run goes: a resumed run has these as it was started with, unless others are given.
 POLICY = ("min_sites", "round_timeout", "first_timeout", "wait", "owner_wait")
 
 # Fields of `ServerPolicy`, each an option of its name.
@@ -121,9 +119,6 @@ def add_parser(subparsers: Any) -> None:
         subparsers, NAME, SUMMARY, usage="koncord run --out DIR [options]", description=DESCRIPTION, epilog=EPILOG
     )
     add_folder_option(parser)
-    parser.add_argument(
-        "--study", metavar="NAME", help="a run of this study (koncord study): its sites, columns and method"
-    )
     add_run_options(parser)
     add_sums_option(add_privacy_options(parser))
     group = parser.add_argument_group("output")
@@ -145,7 +140,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """What shapes a run and says how it goes: options of koncord run and of koncord study create."""
+    """What shapes a run and says how it goes."""
     group = parser.add_argument_group("sites")
     group.add_argument(
         "--sites", metavar="A,B", type=names, action="extend", help="who takes part (default: all invited)"
@@ -177,16 +172,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
-    # What was not given is known as such until a study had its say.
+    # What was not given is known as such until the run that is resumed had its say.
     usual = {name: parser.get_default(name) for name in (*METHOD, *POLICY)}
     parser.set_defaults(usual=usual, **dict.fromkeys(usual))
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.study is not None:
-        if args.resume or args.add_site:
-            raise ValueError("--study goes with a new run: a run that was begun has its study already.")
-        take_study(args)
     if args.resume:
         take_policy(args)
     check_sums(args)
@@ -267,8 +258,8 @@ def check_sums(args: argparse.Namespace) -> None:
                 f"{given[0]} goes with --secure-sums: else every site has a budget of its own (koncord join)."
             )
         return
-    if args.add_site or args.study:
-        raise ValueError(f"--secure-sums does not go with {'--add-site' if args.add_site else '--study'}.")
+    if args.add_site:
+        raise ValueError("--secure-sums does not go with --add-site.")
     if args.resume:
         return
     if budget_of(args) is None:
@@ -284,29 +275,6 @@ def fill_usual(args: argparse.Namespace) -> None:
     for name, value in args.usual.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-
-
-def take_study(args: argparse.Namespace) -> None:
-    """Give the options the values of the study; `ValueError` for one that was given and is agreed to be another."""
-    from koncord.network.places import Coordinator
-    from koncord.network.studies import read_study
-
-    study = read_study(Coordinator.load(args.folder).folder, args.study)
-    for name, agreed in {**study.method, **study.policy}.items():
-        given = getattr(args, name)
-        if given is None:
-            setattr(args, name, agreed)
-        elif given != agreed and name not in (*POLICY, "seed"):
-            raise ValueError(
-                f"{flag(name)} of the study {study.name!r} is {agreed!r}; got {given!r}. Another method is another "
-                "study."
-            )
-    others = [site for site in args.sites or () if site not in study.sites]
-    if others:
-        raise ValueError(
-            f"--sites names {', '.join(others)}, who is not of the study {study.name!r}: {', '.join(study.sites)}."
-        )
-    args.sites = args.sites or list(study.sites)
 
 
 def take_policy(args: argparse.Namespace) -> None:
@@ -386,7 +354,6 @@ def request_of(args: argparse.Namespace) -> "RunRequest":
         by=args.by or NOT_SAID,
         purpose=args.purpose or NOT_SAID,
         columns=None if args.columns is None else tuple(args.columns),
-        study=args.study,
     )
 
 

@@ -36,13 +36,12 @@ def owner_terms(args: argparse.Namespace) -> "Terms":
         if getattr(args, name) not in (None, value, *((SitePolicy.min_report,) if name == "min_report" else ())):
             raise ValueError(f"{flag(name)} and {name!r} of the policy '{args.policy}' differ; give one of them.")
         setattr(args, name, value)
-    for section, rules in terms.sections().items():
-        unknown = sorted(set(rules.methods or ()) - set(AGGREGATORS))
-        if unknown:
-            raise ValueError(
-                f"'methods' in [{section}] of the policy '{args.policy}' names {', '.join(unknown)}; known are "
-                f"{', '.join(AGGREGATORS)}."
-            )
+    unknown = sorted(set((terms.rules and terms.rules.methods) or ()) - set(AGGREGATORS))
+    if unknown:
+        raise ValueError(
+            f"'methods' in [approve] of the policy '{args.policy}' names {', '.join(unknown)}; known are "
+            f"{', '.join(AGGREGATORS)}."
+        )
     return replace(terms, asks=terms.asks or args.ask, holds=terms.holds or args.hold_results)
 
 
@@ -62,15 +61,17 @@ LIMITS: dict[str, Any] = {
 
 def notes_on_terms(terms: "Terms", columns: Sequence[str], methods: Sequence[str], today: date) -> Iterator[str]:
     """What of the owner's rules can never agree to a run, and so may be a slip."""
-    for section, rules in terms.sections().items():
-        others = [name for name in rules.columns or () if name not in columns]
-        if others:
-            yield f"[{section}] of the policy names columns that the table does not have: {', '.join(others)}"
-        never = [name for name in rules.methods or () if name not in methods]
-        if never:
-            yield f"[{section}] of the policy names methods that this site takes no part in: {', '.join(never)}"
-        if rules.until is not None and rules.until < today:
-            yield f"[{section}] of the policy ended on {rules.until}: it agrees to no run"
+    rules = terms.rules
+    if rules is None:
+        return
+    others = [name for name in rules.columns or () if name not in columns]
+    if others:
+        yield f"[approve] of the policy names columns that the table does not have: {', '.join(others)}"
+    never = [name for name in rules.methods or () if name not in methods]
+    if never:
+        yield f"[approve] of the policy names methods that this site takes no part in: {', '.join(never)}"
+    if rules.until is not None and rules.until < today:
+        yield f"[approve] of the policy ended on {rules.until}: it agrees to no run"
 
 
 def all_text(values: Sequence[Any]) -> bool:
@@ -79,10 +80,9 @@ def all_text(values: Sequence[Any]) -> bool:
 
 def terms_in_words(terms: "Terms") -> str:
     """How the owner is asked, in a line."""
-    if terms.rules is not None or terms.studies:
-        of = f" of the studies {', '.join(sorted(terms.studies))}" if terms.studies and terms.rules is None else ""
-        waits = terms.asks or (terms.rules is not None and terms.rules.otherwise == "ask")
-        asked = f"its policy agrees to runs{of}; others {'wait for koncord approve' if waits else 'are refused'}"
+    if terms.rules is not None:
+        waits = terms.asks or terms.rules.otherwise == "ask"
+        asked = f"its policy agrees to runs; others {'wait for koncord approve' if waits else 'are refused'}"
     else:
         asked = "every run waits for koncord approve" if terms.asks else "runs within these limits are not asked about"
     return f"consent: {asked}" + ("; every reply waits for koncord release" if terms.holds else "")

@@ -19,10 +19,9 @@ from koncord._text import shortened
 from koncord.errors import CheckpointError, KoncordError, NotAllowed
 from koncord.network.method import Statement
 from koncord.network.places import now
-from koncord.network.studies import check_study_name
 
 WAITING, APPROVED, REFUSED = "waiting", "approved", "refused"
-FOLDER, HELD, AGREED = "consent", "held", "studies.json"
+FOLDER, HELD = "consent", "held"
 MOST_WAITING = 100  # runs; each is a file at the site
 ASK, REFUSE = "ask", "refuse"
 
@@ -114,20 +113,15 @@ def checked_date(value: Any) -> date:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How the owner of a site is asked: by standing rules, in person, and before each reply leaves.
-
-    Where there are rules for some studies and none for the rest, nothing is agreed to in advance but these studies.
-    """
+    """How the owner of a site is asked: by standing rules, in person, and before each reply leaves."""
 
     rules: Rules | None = None
-    studies: Mapping[str, Rules] = field(default_factory=dict)  # in the place of `rules`, for runs of these
     asks: bool = False
     holds: bool = False
 
     def as_record(self) -> dict[str, Any]:
         return {
             "rules": None if self.rules is None else self.rules.as_record(),
-            "studies": {name: rules.as_record() for name, rules in self.studies.items()},
             "asks": self.asks,
             "holds": self.holds,
         }
@@ -137,28 +131,18 @@ class Terms:
         rules = content.get("rules")
         return cls(
             rules=None if rules is None else Rules.from_record(rules),
-            studies={name: Rules.from_record(each) for name, each in content.get("studies", {}).items()},
             asks=content.get("asks", False),
             holds=content.get("holds", False),
         )
 
-    def sections(self) -> dict[str, Rules]:
-        """All rules, by the name of their section in a policy file."""
-        own = {} if self.rules is None else {"approve": self.rules}
-        return {**own, **{f"study.{name}": rules for name, rules in self.studies.items()}}
-
     def decision(self, statement: Statement, today: date) -> tuple[str, str, str]:
         """State, who decided it, and why."""
-        rules = self.studies.get(statement.asked.study or "", self.rules)
-        if rules is None and not self.studies:
+        if self.rules is None:
             return (WAITING, "", "") if self.asks else (APPROVED, "default", "")
-        if rules is None:
-            reason = f"its owner has agreed to the studies {', '.join(sorted(self.studies))} only"
-        else:
-            reason = rules.why_not(statement, today) or ""
+        reason = self.rules.why_not(statement, today) or ""
         if not reason:
             return APPROVED, "policy", ""
-        if self.asks or (rules is not None and rules.otherwise == ASK):
+        if self.asks or self.rules.otherwise == ASK:
             return WAITING, "", reason
         return REFUSED, "policy", reason
 
@@ -166,8 +150,8 @@ class Terms:
 def read_policy(path: Path) -> tuple[dict[str, Any], Terms]:
     """Limits and terms in an owner's policy file (TOML); `ValueError` names what is wrong with it.
 
-    ``[limits]`` has the options of koncord join by their names; ``[approve]`` the rules, and ``[study.NAME]`` those for
-    runs of one study; ``hold_results`` and ``ask`` stand above them.
+    ``[limits]`` has the options of koncord join by their names; ``[approve]`` the rules; ``hold_results`` and ``ask``
+    stand above them.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -175,37 +159,25 @@ def read_policy(path: Path) -> tuple[dict[str, Any], Terms]:
         raise ValueError(f"The policy '{path}' is not there.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"The policy '{path}' is not TOML: {error}.") from error
-    unknown = sorted(set(content) - {"ask", "hold_results", "approve", "study", "limits"})
+    unknown = sorted(set(content) - {"ask", "hold_results", "approve", "limits"})
     if unknown:
         raise ValueError(
-            f"The policy '{path}' has {', '.join(map(repr, unknown))}; known are 'ask', 'hold_results', [approve], "
-            "[study.NAME] and [limits]."
+            f"The policy '{path}' has {', '.join(map(repr, unknown))}; known are 'ask', 'hold_results', [approve] "
+            "and [limits]."
         )
     flags = {name: content.get(name, False) for name in ("ask", "hold_results")}
-    tables = {name: content.get(name, {}) for name in ("approve", "study", "limits")}
+    tables = {name: content.get(name, {}) for name in ("approve", "limits")}
     for name, value in flags.items():
         if type(value) is not bool:
             raise ValueError(f"{name!r} of the policy '{path}' must be true or false; got {value!r}.")
     for name, value in tables.items():
         if not isinstance(value, dict):
             raise ValueError(f"{name!r} of the policy '{path}' must be a table, [{name}]; got {value!r}.")
-    if any(not isinstance(value, dict) for value in tables["study"].values()):
-        raise ValueError(f"[study] of the policy '{path}' needs the name of the study: [study.NAME].")
     try:
         rules = Rules.from_record(tables["approve"]) if "approve" in content else None
     except ValueError as error:
         raise ValueError(f"[approve] of the policy '{path}': {error}") from error
-    studies = {name: study_rules(path, name, each) for name, each in tables["study"].items()}
-    return tables["limits"], Terms(rules=rules, studies=studies, asks=flags["ask"], holds=flags["hold_results"])
-
-
-def study_rules(path: Path, name: str, content: Mapping[str, Any]) -> Rules:
-    """The rules of a policy for one study; `ValueError` names what is wrong with them."""
-    try:
-        check_study_name(name)
-        return Rules.from_record(content)
-    except ValueError as error:
-        raise ValueError(f"[study.{name}] of the policy '{path}': {error}") from error
+    return tables["limits"], Terms(rules=rules, asks=flags["ask"], holds=flags["hold_results"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +188,7 @@ class Consent:
     state: str
     statement: Mapping[str, Any]
     terms: Mapping[str, Any]  # the site's own: floor, budget, columns
-    by: str = ""  # "default", "policy", "study" or "owner"; empty while it waits
+    by: str = ""  # "default", "policy" or "owner"; empty while it waits
     reason: str = ""
     asked_at: str = ""  # ISO 8601, UTC
     decided_at: str = ""
@@ -273,8 +245,6 @@ def consent_to(
                 )
             return before
         state, by, reason = terms.decision(statement, today)
-        if state == WAITING and statement.identifier in agreed_studies(folder):
-            state, by, reason = APPROVED, "study", ""
         if state == WAITING and sum(each.state == WAITING for each in consents(folder)) >= MOST_WAITING:
             raise NotAllowed(f"{MOST_WAITING} runs wait for the word of this site's owner; no more are noted.")
         asked = Consent(
@@ -291,41 +261,19 @@ def consent_to(
         return asked
 
 
-def decide(folder: Path, run: str, state: str, reason: str = "", *, whole_study: bool = False) -> Consent:
-    """Note the owner's word on a run, or on every run of its study; `KoncordError` if it was not asked for.
+def decide(folder: Path, run: str, state: str, reason: str = "") -> Consent:
+    """Note the owner's word on a run; `KoncordError` if it was not asked for.
 
-    A run that was agreed to can be refused later: nothing more leaves, and its study is no longer agreed to. One that
-    was refused stays so: the coordinator has gone on without this site.
+    A run that was agreed to can be refused later: nothing more leaves. One that was refused stays so: the coordinator
+    has gone on without this site.
     """
     with locked(folder / "lock"):
         before = found(folder, run)
         if before.state == REFUSED and state != REFUSED:
             raise KoncordError(f"Run {run} was refused on {before.decided_at}; the coordinator must start a new one.")
         after = replace(before, state=state, by="owner", reason=shortened(reason), decided_at=now())
-        if whole_study:
-            agree_to_study(folder, before)
-        elif state == REFUSED and before.identifier in agreed_studies(folder):
-            keep_studies(folder, {key: of for key, of in agreed_studies(folder).items() if key != before.identifier})
         write_consent(folder, after)
         return after
-
-
-def agree_to_study(folder: Path, consent: Consent) -> None:
-    """Note that every run with this statement, which names a study, is agreed to."""
-    study = consent.statement.get("study")
-    if study is None:
-        raise ValueError(f"--study goes with a run that belongs to a study; run {consent.run} belongs to none.")
-    keep_studies(folder, {**agreed_studies(folder), consent.identifier: {"study": study, "agreed": now()}})
-
-
-def agreed_studies(folder: Path) -> dict[str, dict[str, str]]:
-    """The studies that the owner has agreed to as a whole, by the identifier of their statement."""
-    path = folder / AGREED
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def keep_studies(folder: Path, studies: Mapping[str, Mapping[str, str]]) -> None:
-    write_atomic(folder / AGREED, json.dumps(studies, indent=1).encode(), private=True, durable=True)
 
 
 def release(folder: Path, run: str, *, every: bool = False) -> Consent:

@@ -33,7 +33,6 @@ from koncord.network.runstate import (
     run_file,
     write_state,
 )
-from koncord.network.studies import read_study
 from koncord.network.watch import Watched
 from koncord.privacy.budget import Budget
 from koncord.report.page import page
@@ -102,10 +101,7 @@ def drive(
     stated = statement_text(aggregator, estimator, request, sums)
     state = first_state(begun, request, stated, aggregator)
     write_state(place.folder, state)
-    of_study = "" if request.study is None else f" of the study {request.study}"
-    say(f"run {begun.run}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
-    if request.study is not None and read_study(place.folder, request.study).identifier != state.identifier:
-        say(f"note: the study {request.study!r} is stated otherwise than when it was made; owners are asked anew")
+    say(f"run {begun.run}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
     with carried(place, begun.run) as roll:
         wait_for_sites(roll, {site: nodes[site] for site in nodes if site not in begun.left_out}, policy)
         link = Watched(
@@ -265,7 +261,6 @@ def first_state(begun: BegunRun, request: RunRequest, stated: str, aggregator: A
             out=str(begun.folder.resolve()),
             sites=begun.sites,
             started=begun.started,
-            study=request.study or "",
         )
     )
 

@@ -64,8 +64,7 @@ def weakened_terms(old: Terms, new: Terms) -> Iterator[str]:
         yield "its owner would no longer be asked (--ask)"
     if old.holds and not new.holds:
         yield "replies would no longer wait to be released (--hold-results)"
-    was, would_be = (old.rules, dict(old.studies)), (new.rules, dict(new.studies))
-    if was != (None, {}) and would_be != was and not new.asks:
+    if old.rules is not None and new.rules != old.rules and not new.asks:
         yield "the rules of its policy would be others, and may agree to more (--policy)"
 
 

@@ -27,7 +27,6 @@ from koncord.errors import NotAllowed
 from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS
 from koncord.network.peers import StatedSums, sums_in
-from koncord.network.studies import check_study_name
 
 LONGEST = 100_000  # characters: the keys of a few hundred sites
 IDENTIFIER_DIGITS = 16  # of a SHA-256: as much as two people compare
@@ -45,7 +44,6 @@ class RunRequest:
     by: str = NOT_SAID  # as the coordinator says; nobody proves it
     purpose: str = NOT_SAID
     columns: tuple[str, ...] | None = None  # None: all that the sites have
-    study: str | None = None  # that the run belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +62,6 @@ class Statement:
         """For a file, and for a machine."""
         return {
             "identifier": self.identifier,
-            "study": self.asked.study,
             "asked_by": self.asked.by,
             "purpose": self.asked.purpose,
             "aggregator": self.aggregator,
@@ -91,8 +88,6 @@ def statement_text(
     if asked is not None:
         columns = None if asked.columns is None else list(asked.columns)
         stated["asked"] = {"by": asked.by, "purpose": asked.purpose, "columns": columns}
-        if asked.study is not None:
-            stated["asked"]["study"] = asked.study
     if sums is not None:
         stated["sums"] = sums.as_stated()
     return json.dumps(stated, sort_keys=True)
@@ -127,13 +122,7 @@ def asked_in(content: Any) -> RunRequest:
         isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns)
     ):
         raise ValueError("'columns' is not a list of names.")
-    study = content.get("study")
-    if study is not None:
-        if not isinstance(study, str):
-            raise ValueError("'study' is not text.")
-        check_study_name(study)
     return RunRequest(
-        study=study,
         by=shortened(by) or NOT_SAID,
         purpose=shortened(purpose) or NOT_SAID,
         columns=None if columns is None else tuple(columns),

@@ -31,7 +31,6 @@ class RunState:
     out: str  # folder of the result
     sites: tuple[str, ...]
     started: str  # ISO 8601, UTC
-    study: str = ""  # that it belongs to
     state: str = RUNNING
     updated: str = ""
     asked: tuple[str, ...] = ()  # messages of the exchange that goes on
