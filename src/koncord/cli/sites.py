@@ -55,6 +55,6 @@ SITE_COLUMNS = ("name", "state", "last seen", "version", "key made", "fingerprin
 
 def site_records(place: "Coordinator") -> list[dict[str, Any]]:
     """One record a site."""
-    from koncord.network.overview import sites_of
+    from koncord.network.sites import sites_of
 
     return [asdict(site) for site in sites_of(place)]
