@@ -1,27 +1,21 @@
 """What an administrator reads when something is wrong says what to do next, and nothing is left half made."""
 
-import os
-import pty
 import socket
 import sys
 from contextlib import closing
 from dataclasses import replace
-from datetime import date
-from select import select
 from types import SimpleNamespace
 
 import pytest
 
 from koncord.cli import build_parser
 from koncord.cli.run import begun_anew, fill_usual, resumed, take_policy
-from koncord.cli.terms import OwnerAsked, notes_on_terms
 from koncord.errors import KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.network.begun import begin_run
-from koncord.network.consent import Rules, Terms
 from koncord.network.driving import resumable
 from koncord.network.joining import ANSWERS_LOG, outcome, pause_after
 from koncord.network.places import Coordinator, RegisteredSite
-from koncord.network.processes import Program, wait_until
+from koncord.network.processes import Program
 from koncord.network.runstate import (
     RUNNING,
     RunState,
@@ -32,12 +26,8 @@ from koncord.network.runstate import (
     write_state,
 )
 from koncord.network.serving import Serving
-from koncord.network.sitefolder import answer
 from koncord.network.watch import Watched
-from koncord.protocol import setup
-from koncord.protocol.wire import pack
 from network.ports import free_port
-from network.test_consent import make, stated
 
 
 def coordinator(folder):
@@ -166,8 +156,8 @@ def test_a_run_is_resumed_with_the_quorum_and_the_timeouts_that_it_began_with(tm
     assert (args.min_sites, args.round_timeout) == (2, 7)
     with pytest.raises(KoncordError, match="The run has 1 site; --min-sites asks for 2"):
         resumed(args)
-    resumed(given(place, out, "--resume", "--owner-wait", "3"))
-    assert given(place, out, "--resume").owner_wait == 3, "what was given last"
+    resumed(given(place, out, "--resume", "--round-timeout", "3"))
+    assert given(place, out, "--resume").round_timeout == 3, "what was given last"
 
 
 # --- the run as it goes ---
@@ -217,7 +207,6 @@ def test_who_has_answered_and_who_is_awaited_are_noted_while_an_exchange_goes_on
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"waiting": "consent"}, ""),
         ({"refused": "not now"}, "run r-1: takes no part: not now"),
         ({"error": "could not compute an answer."}, "run r-1: this site could not compute an answer. Why is in "),
         ({"replies": [b""]}, "run r-1: takes part"),
@@ -234,51 +223,6 @@ def test_a_site_says_where_the_labels_are_and_nothing_of_a_name_that_is_none(tmp
     labels.write_text("")
     assert outcome(tmp_path, "r-1", {"replies": []}) == f"run r-1: over; the cluster of every row is in {labels}"
     assert outcome(tmp_path, "\x1b[2J", {"replies": []}) == ""
-
-
-def test_rules_that_can_agree_to_nothing_are_pointed_out():
-    rules = Rules(columns=("age", "stya"), methods=("kfed", "spahm"), until=date(2026, 1, 1))
-    notes = list(notes_on_terms(Terms(rules=rules), ("age", "stay"), ("kfed",), date(2026, 1, 2)))
-    assert notes == [
-        "[approve] of the policy names columns that the table does not have: stya",
-        "[approve] of the policy names methods that this site takes no part in: spahm",
-        "[approve] of the policy ended on 2026-01-01: it agrees to no run",
-    ]
-    assert not list(notes_on_terms(Terms(rules=Rules()), ("age",), ("kfed",), date(2026, 1, 2)))
-
-
-def test_owners_are_told_which_state_folders_there_are(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "run this where koncord join was started, or name the folder by --state" in run("approve")[2]
-    for site in ("north", "south"):
-        (tmp_path / f"koncord-site-{site}").mkdir()
-        (tmp_path / f"koncord-site-{site}" / "site.json").write_text("{}")
-    assert "name one by --state (koncord-site-north, koncord-site-south)" in run("approve")[2]
-    assert "--state 'x' is not the state folder of a site" in run("approve", "--state", "x")[2]
-
-
-def test_an_owner_answers_at_the_terminal_what_is_asked_there(tmp_path, monkeypatch, capsys):
-    folder = make(tmp_path, asks=True, holds=True).folder
-    owner, terminal = pty.openpty()
-    with os.fdopen(terminal, encoding="ascii") as typed, os.fdopen(owner, "wb", buffering=0) as keys:
-        monkeypatch.setattr(sys, "stdin", typed)
-        asked = OwnerAsked(folder)
-        asking = [folder, "run-1", 1, stated(), [pack(setup.Describe(), round_=0)]]
-        assert answer(*asking).waiting == "consent"
-        asked.look()
-        assert "take part in this run? yes or no, and Enter:" in capsys.readouterr().err
-        for words, said in ((b"perhaps\n", "take part in this run? yes or no"), (b"yes\n", "run run-1: yes")):
-            keys.write(words)
-            assert wait_until(lambda: select([typed], [], [], 0)[0], 10)
-            asked.look()
-            assert said in capsys.readouterr().err
-        assert answer(*asking).waiting == "release"
-        asked.look()
-        assert "let this reply leave? yes or no, and Enter:" in capsys.readouterr().err
-        keys.write(b"n\n")
-        assert wait_until(lambda: select([typed], [], [], 0)[0], 10)
-        asked.look()
-    assert answer(*asking).refused == "refused at the site"
 
 
 def test_a_site_looks_often_after_a_message_and_more_rarely_where_a_look_takes_long():

@@ -21,7 +21,6 @@ import koncord
 from koncord._files import disk_problem
 from koncord._text import showable
 from koncord.cli import (
-    approve,
     check,
     demo,
     estimate,
@@ -32,8 +31,6 @@ from koncord.cli import (
     ledger,
     partition,
     predict,
-    refuse,
-    release,
     renew,
     report,
     request,
@@ -48,7 +45,7 @@ from koncord.errors import KoncordError
 
 COMMANDS: tuple[Command, ...] = (
     *(check, estimate, fit, predict, report),
-    *(serve, request, invite, join, approve, refuse, release),
+    *(serve, request, invite, join),
     *(run_, forget, runs, sites, revoke, renew, ledger),
     *(demo, partition),
 )

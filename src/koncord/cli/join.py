@@ -3,7 +3,6 @@
 import argparse
 import os
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +37,12 @@ from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 from koncord.cli.serve import add_log_option, begin_log
-from koncord.cli.terms import OwnerAsked, notes_on_terms, owner_terms, terms_in_words
 from koncord.estimate.registry import ESTIMATORS
 from koncord.prepare.settings import Preparation
 from koncord.session.policy import CHANGED, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
-    from koncord.network.consent import Terms
     from koncord.network.places import Invitation
     from koncord.session.streamedfile import StreamedSource
 
@@ -153,22 +150,6 @@ def add_parser(subparsers: Any) -> None:
     group.add_argument(
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
     )
-    group = parser.add_argument_group(
-        "consent",
-        "Before anything is computed for a run, the site is shown who asks, what for, the method and the columns.\n"
-        "Without these options it takes part in every run within its limits.",
-    )
-    group.add_argument(
-        "--policy", metavar="FILE", type=Path, help="the owner's standing rules and limits, TOML (docs/consent.md)"
-    )
-    group.add_argument(
-        "--ask",
-        action="store_true",
-        help="a run that the policy does not agree to, or every run without one, waits for koncord approve",
-    )
-    group.add_argument(
-        "--hold-results", action="store_true", help="every reply waits, readable, until koncord release lets it leave"
-    )
     budget = add_privacy_options(parser)
     budget.add_argument(
         "--total-epsilon",
@@ -204,7 +185,6 @@ def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
     begin_log(args)
-    terms = owner_terms(args)
     check_floor(args)
     check_methods(args)
     if args.epsilon is not None and args.max_runs is None and args.total_epsilon is None:
@@ -242,7 +222,7 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         dry_run(args, invitation, table, policy)
     else:
-        join(args, invitation, table, policy, terms)
+        join(args, invitation, table, policy)
 
 
 def streamed_source(args: argparse.Namespace) -> "Table | StreamedSource":
@@ -291,7 +271,6 @@ def join(
     invitation: "Invitation",
     table: "Table | StreamedSource",
     policy: SitePolicy,
-    terms: "Terms",
 ) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
@@ -320,7 +299,6 @@ def join(
             policy,
             levels=None if isinstance(table, StreamedSource) else table.levels,
             ledgers=args.ledger,
-            terms=terms,
             peers=None if args.peers is None else named_peers(args.peers),
             may_weaken=args.weaken,
             is_apart=args.apart,
@@ -347,9 +325,6 @@ def join(
             )
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
-        say(terms_in_words(terms))
-        for note in notes_on_terms(terms, place.columns, place.methods, date.today()):
-            say(f"note: {note}")
         if policy.budget is not None:
             spent = place.spent()
             say(
@@ -360,7 +335,7 @@ def join(
             known = "named by --peers" if args.peers is not None else "those that the first run states"
             say(f"adds to secure sums; keys of the other sites: {known}")
         try:
-            stay_joined(place.folder, invitation, patience=args.patience, each_time=OwnerAsked(place.folder).look)
+            stay_joined(place.folder, invitation, patience=args.patience)
         except Stopped:
             say("stopped.")
 

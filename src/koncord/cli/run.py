@@ -47,8 +47,8 @@ connected, shows every exchange and who took part, and writes the model and the 
 its own rows on its own disk.
 
 Every site is first shown what is asked: --by, --purpose, --columns, the method with its parameters and rounds, and an
-identifier of all that, which is printed here too. Where its owner wants to be asked, the run waits for the answer, at
-most --owner-wait seconds; one that refuses takes no part, and the run goes on without it.
+identifier of all that, which is printed here too. One whose owner refuses takes no part, and the run goes on without
+it.
 
 A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
 --min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
@@ -102,7 +102,7 @@ METHOD = (
     *GIVEN,
 )
 # How a run goes: a resumed run has these as it was started with, unless others are given.
-POLICY = ("min_sites", "round_timeout", "first_timeout", "wait", "owner_wait")
+POLICY = ("min_sites", "round_timeout", "first_timeout", "wait")
 
 # Fields of `ServerPolicy`, each an option of its name.
 POLICY_OPTIONS = (
@@ -110,7 +110,6 @@ POLICY_OPTIONS = (
     ("round_timeout", "S", float, "seconds to wait for a site's answer"),
     ("first_timeout", "S", float, "seconds to wait for phase 1, which takes longest"),
     ("wait", "S", float, "seconds to wait for sites to connect before the run begins"),
-    ("owner_wait", "S", float, "seconds to wait, in all, for the owner of a site that asks in person"),
 )
 
 
@@ -242,7 +241,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
         raise ValueError(f"--min-sites must be at least 1; got {args.min_sites}.")
-    for option in ("round_timeout", "first_timeout", "wait", "owner_wait"):
+    for option in ("round_timeout", "first_timeout", "wait"):
         if not 0 < getattr(args, option) < float("inf"):
             raise ValueError(
                 f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
@@ -380,5 +379,4 @@ def server_policy_of(args: argparse.Namespace) -> ServerPolicy:
         round_timeout=args.round_timeout,
         first_timeout=args.first_timeout,
         wait=args.wait,
-        owner_wait=args.owner_wait,
     )

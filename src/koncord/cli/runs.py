@@ -58,10 +58,9 @@ RUN_COLUMNS = ("run", "state", "method", "K", "exchanges", "missing", "asked by"
 
 
 def row_of(state: "RunState") -> tuple[str, ...]:
-    waits = f" for {', '.join(state.owners)}" if state.owners else ""
     return (
         state.run,
-        f"{state.state}{waits}",
+        state.state,
         state.aggregator,
         "" if state.clusters is None else str(state.clusters),
         str(len(state.exchanges)),
@@ -107,6 +106,5 @@ def run_state_text(state: "RunState") -> str:
         lines.append(f"why: {state.problem}")
     if state.awaited:
         lines.append(f"awaited: {', '.join(state.awaited)}")
-    lines += [f"waiting for {site}: {what}" for site, what in state.owners.items()]
     table = text_table(("exchange", "asked", "answered", "missing", "seconds", "bytes"), rows) if rows else ""
     return "\n".join([*lines, table]).rstrip()

@@ -39,19 +39,14 @@ ANSWERS_LOG = "answers.log"
 NODE = "node"  # Flower's number of the site, while it is connected
 
 
-def stay_joined(
-    folder: Path, invitation: Invitation, *, patience: float | None, each_time: Callable[[], None] | None = None
-) -> NoReturn:
-    """Keep the site connected; `KoncordError` if it was not for `patience` seconds. Ends only by an exception.
-
-    `each_time` is called twice a second: what the site's owner is to see, and may answer.
-    """
+def stay_joined(folder: Path, invitation: Invitation, *, patience: float | None) -> NoReturn:
+    """Keep the site connected; `KoncordError` if it was not for `patience` seconds. Ends only by an exception."""
     check_not_expired(
         invitation.authority.encode(), "The certificate in the invitation", "ask the coordinator for a new invitation"
     )
     folder = folder.resolve()
     load_methods(folder)
-    site = Joined(folder, invitation, each_time or (lambda: None))
+    site = Joined(folder, invitation)
     n_failures, last_connected = 0, time.monotonic()
     while True:
         why = ""
@@ -71,7 +66,7 @@ def stay_joined(
             raise KoncordError(f"{invitation.address} did not take this site within {patience:g} s: {why}.")
         n_failures += 1
         say(f"{invitation.address} does not take this site now ({why}); next try in {pause:g} s")
-        site.pause(pause)
+        time.sleep(pause)
 
 
 def load_methods(folder: Path) -> None:
@@ -87,10 +82,10 @@ def load_methods(folder: Path) -> None:
 class Joined:
     """What a site does between connecting and being cut off."""
 
-    def __init__(self, folder: Path, invitation: Invitation, each_time: Callable[[], None]) -> None:
-        self.folder, self.invitation, self.each_time = folder, invitation, each_time
+    def __init__(self, folder: Path, invitation: Invitation) -> None:
+        self.folder, self.invitation = folder, invitation
         self.credentials = None if invitation.is_insecure else folder
-        self._noticed = self._learned = 0.0
+        self._learned = 0.0
         self._told: set[str] = set()
 
     def check(self) -> None:
@@ -115,7 +110,7 @@ class Joined:
         """Answer every message, one after the other; ends by `ConnectionLost`."""
         last = time.monotonic() - TASK_LOOKS[0][0]  # one that has just joined is not in a hurry, but near it
         while True:
-            self.notice(fleet)
+            fleet.stay()
             began = time.monotonic()
             question = fleet.receive()
             if question is None:
@@ -132,7 +127,7 @@ class Joined:
             return name_record(self.invitation.site)
         if question.kind != EXCHANGE:
             return None
-        record = answered_by_copy(self.folder, question.record, lambda: self.notice(fleet))
+        record = answered_by_copy(self.folder, question.record, fleet.stay)
         self.tell(outcome(self.folder, str(question.record.get("run")), record))
         return record
 
@@ -142,25 +137,11 @@ class Joined:
             self._told.add(text)
             say(text)
 
-    def notice(self, fleet: Fleet | None = None) -> None:
-        """Stay known to the coordinator, and show the owner what is to be seen."""
-        if fleet is not None:
-            fleet.stay()
-        if time.monotonic() - self._noticed > NOTICE_EVERY:
-            self._noticed = time.monotonic()
-            self.each_time()
-
     def sleep(self, fleet: Fleet, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, NOTICE_EVERY))
-            self.notice(fleet)
-
-    def pause(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, NOTICE_EVERY))
-            self.notice()
+            fleet.stay()
 
 
 def pause_after(silence: float, look: float = 0.0) -> float:
@@ -170,8 +151,8 @@ def pause_after(silence: float, look: float = 0.0) -> float:
 
 
 def outcome(folder: Path, run: str, record: Mapping[str, Any]) -> str:
-    """What became of a question of a run, for who looks after the site; empty while the owner is waited for."""
-    if not RUN_NAME.fullmatch(run) or "waiting" in record:
+    """What became of a question of a run, for who looks after the site; empty for a name that is none."""
+    if not RUN_NAME.fullmatch(run):
         return ""
     if "refused" in record:
         return f"run {run}: takes no part: {record['refused']}"

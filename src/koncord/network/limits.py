@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from koncord.aggregate.base import sends_rows
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import NotAllowed
-from koncord.network.consent import Terms
 
 if TYPE_CHECKING:
     from koncord.network.sitefolder import SiteFolder
@@ -42,7 +41,6 @@ def weakened(before: "SiteFolder", after: "SiteFolder") -> Iterator[str]:
         yield f"all runs would no longer be limited to epsilon {old.total_epsilon:g} together"
     if new.allows_sums and old.budget is not None and not old.allows_sums:
         yield "its noise would be divided over the sites of a run with secure sums (--secure-sums)"
-    yield from weakened_terms(before.terms, after.terms)
     if new.allows_disclosure and not old.allows_disclosure:
         yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"
     more = newly(before, after, with_rows=False)
@@ -56,16 +54,6 @@ def weakened(before: "SiteFolder", after: "SiteFolder") -> Iterator[str]:
         can_have_more = {"n_rounds", "max_rounds"} & set(kind().get_params())  # others have one round
         if would_be > was and can_have_more:
             yield f"{name} would have {would_be} rounds instead of {was}"
-
-
-def weakened_terms(old: Terms, new: Terms) -> Iterator[str]:
-    """What the owner would no longer be asked."""
-    if old.asks and not new.asks:
-        yield "its owner would no longer be asked (--ask)"
-    if old.holds and not new.holds:
-        yield "replies would no longer wait to be released (--hold-results)"
-    if old.rules is not None and new.rules != old.rules and not new.asks:
-        yield "the rules of its policy would be others, and may agree to more (--policy)"
 
 
 def newly(before: "SiteFolder", after: "SiteFolder", *, with_rows: bool) -> list[str]:

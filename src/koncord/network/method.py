@@ -58,20 +58,6 @@ class Statement:
     rounds: int  # at most, by the aggregator's own account with these parameters
     sums: StatedSums | None = None  # where the coordinator is to see sums over sites only
 
-    def as_record(self) -> dict[str, Any]:
-        """For a file, and for a machine."""
-        return {
-            "identifier": self.identifier,
-            "asked_by": self.asked.by,
-            "purpose": self.asked.purpose,
-            "aggregator": self.aggregator,
-            "parameters": dict(self.parameters),
-            "estimator": {name: value for name, value in self.estimator.items() if value is not None},
-            "columns": None if self.asked.columns is None else list(self.asked.columns),
-            "rounds": self.rounds,
-            **({} if self.sums is None else {"sums": self.sums.as_record()}),
-        }
-
 
 def statement_text(
     aggregator: Aggregator,

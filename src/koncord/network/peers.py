@@ -40,10 +40,6 @@ class StatedSums:
 
         return {site: fingerprint(public.encode()) for site, public in sorted(self.keys.items())}
 
-    def as_record(self) -> dict[str, Any]:
-        """For the owner of a site."""
-        return {"sites": self.fingerprints(), "budget": dict(self.budget)}
-
 
 def sums_in(content: Any) -> StatedSums:
     """What another's JSON states of secure sums; `ValueError` if it is not that."""

@@ -9,7 +9,7 @@ from koncord.aggregate.base import Replies
 from koncord.network.flower.link import FlowerLink
 from koncord.network.places import Coordinator
 from koncord.network.processes import say
-from koncord.network.runstate import RUNNING, WAITING, RunState, write_state
+from koncord.network.runstate import RUNNING, RunState, write_state
 from koncord.session.rounds import RoundRequest
 
 
@@ -29,14 +29,13 @@ class Watched(FlowerLink):
     def __init__(self, place: Coordinator, state: RunState, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, coordinator=place, **options)
         self.place, self.state = place, state
-        self._waited_for: Mapping[str, str] = {}
 
     def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         began = perf_counter()
         n_before, sent_before = len(self.absences), len(self.departures)
         kinds = tuple(dict.fromkeys(type(message).__name__ for each in asked for message in each.down.values()))
         awaited = tuple(sorted({site for each in asked for site in each.down} - set(self.set_aside)))
-        self.note(state=RUNNING, asked=kinds, answered=(), awaited=awaited, owners={})
+        self.note(state=RUNNING, asked=kinds, answered=(), awaited=awaited)
         received = super().exchange_all(asked)
         answered, seconds = sorted(set().union(*received)), perf_counter() - began
         absences = self.absences[n_before:]
@@ -52,7 +51,6 @@ class Watched(FlowerLink):
             asked=(),
             answered=(),
             awaited=(),
-            owners={},
             exchanges=(*self.state.exchanges, exchange),
             missing=(*self.state.missing, *map(asdict, absences)),
         )
@@ -60,13 +58,6 @@ class Watched(FlowerLink):
         line = f"exchange {self.n_exchanges}: {' + '.join(kinds)}: {', '.join(answered)} ({seconds:.1f} s)"
         say(line + (f"; missing: {', '.join(missing)}" if missing else ""))
         return received
-
-    def note_waiting(self, sites: Mapping[str, str]) -> None:
-        if sites != self._waited_for:
-            for site, what in sites.items():
-                say(f"waiting for {site}: {what}")
-            self.note(state=WAITING, awaited=tuple(sites), owners=dict(sites))
-            self._waited_for = dict(sites)
 
     def note_progress(self, answered: Collection[str], awaited: Collection[str]) -> None:
         now = {"answered": tuple(sorted({*self.state.answered, *answered})), "awaited": tuple(sorted(awaited))}
