@@ -61,6 +61,9 @@ With a privacy budget, all that leaves in a run is noisy as well; the budget is 
 have others or none, and every run spends it anew. Limits that a state folder was joined with are kept: weaker ones need
 --weaken.
 
+With --ask, which needs a terminal, each run first shows who asks, what for, the method, the columns and its rounds, and
+nothing of it is computed until yes is typed. The coordinator waits for the word as for any answer.
+
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field. Options of estimator and aggregator are for that: in a run, the coordinator chooses them.
 """
@@ -77,6 +80,7 @@ examples:
   koncord join --invite north.invite --data visits.csv --methods consensus,kfed --max-runs 10
   koncord join --invite north.invite --data visits.csv --epsilon 2 --delta 1e-6 --bound 10 --max-runs 3
   koncord join --invite north.invite --data visits.csv --epsilon 1 --delta 1e-6 --bound 10 --total-epsilon 4
+  koncord join --invite north.invite --data visits.csv --ask
   koncord join --invite north.invite --data visits.csv --dry-run --aggregator consensus
 """
 
@@ -108,6 +112,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--patience", metavar="S", type=float, help="give up when not connected for S seconds (default: never)"
+    )
+    parser.add_argument(
+        "--ask",
+        action="store_true",
+        help="before each run, show here what it asks, and compute nothing of it until yes is typed",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be sent; send nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
@@ -184,6 +193,10 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
+    if args.ask:
+        from koncord.network.asking import check_terminal
+
+        check_terminal()
     begin_log(args)
     check_floor(args)
     check_methods(args)
@@ -335,7 +348,7 @@ def join(
             known = "named by --peers" if args.peers is not None else "those that the first run states"
             say(f"adds to secure sums; keys of the other sites: {known}")
         try:
-            stay_joined(place.folder, invitation, patience=args.patience)
+            stay_joined(place.folder, invitation, patience=args.patience, asks=args.ask)
         except Stopped:
             say("stopped.")
 

@@ -9,7 +9,7 @@ imported.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,7 @@ from koncord.errors import NotAllowed
 from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS
 from koncord.network.peers import StatedSums, sums_in
+from koncord.session.policy import SitePolicy
 
 LONGEST = 100_000  # characters: the keys of a few hundred sites
 IDENTIFIER_DIGITS = 16  # of a SHA-256: as much as two people compare
@@ -57,6 +58,27 @@ class Statement:
     estimator: Mapping[str, Any]
     rounds: int  # at most, by the aggregator's own account with these parameters
     sums: StatedSums | None = None  # where the coordinator is to see sums over sites only
+
+    def question(self, run: str, columns: Sequence[str], policy: SitePolicy) -> str:
+        """What a person reads who says whether a site takes part: what is asked, and the site's own limits."""
+        budget = {} if policy.budget is None else policy.budget.as_dict()
+        return "\n".join(
+            (
+                f"run {run}, identifier {self.identifier}",
+                f"  asked by    {self.asked.by} (as the coordinator says)",
+                f"  purpose     {self.asked.purpose}",
+                f"  method      {self.aggregator} {values_text(self.parameters)}",
+                f"  estimator   {values_text(self.estimator)}",
+                f"  rounds      at most {self.rounds}",
+                f"  columns     {', '.join(columns)}",
+                f"  floor       {policy.min_report} rows",
+                f"  budget      {values_text(budget) or 'none'}",
+            )
+        )
+
+
+def values_text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={shortened(str(value))}" for name, value in values.items() if value is not None)
 
 
 def statement_text(

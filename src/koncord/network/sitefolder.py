@@ -78,6 +78,7 @@ RUNS = "runs.txt"
 OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
 LEARNED = "learned.json"  # certificate authorities that were announced after the invitation
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
+SAID_NO = "refused at the site"  # an owner's no, as it leaves
 LABELS = "labels.csv"  # of a run: the cluster of every row
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
@@ -88,6 +89,8 @@ class Reply(NamedTuple):
     replies: Sequence[bytes] = ()
     seconds: Sequence[float] = ()  # that each took
     receipt: str = ""  # of a site with a key
+    question: str = ""  # to the owner of the site, who is asked first; it does not leave
+    refused: str = ""  # what leaves if its owner said no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,16 +360,28 @@ def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, t
     return whole.hexdigest()
 
 
-def answer_record(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> dict[str, Any]:
-    """What leaves a site for one exchange, by the names it has on the wire (`koncord.protocol.received`)."""
-    reply = answer(folder, run, exchange, method, messages)
+def answer_record(
+    folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes], *, agreed: bool | None = True
+) -> dict[str, Any]:
+    """What leaves a site for one exchange, by the names it has on the wire (`koncord.protocol.received`).
+
+    Or the question to its owner, who is asked first.
+    """
+    reply = answer(folder, run, exchange, method, messages, agreed=agreed)
+    if reply.question:
+        return {"question": reply.question}
+    if reply.refused:
+        return {"refused": reply.refused}
     sent = {"replies": list(reply.replies), "seconds": list(reply.seconds), "version": koncord.__version__}
     return {**sent, "receipt": reply.receipt} if reply.receipt else sent
 
 
-def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> Reply:
+def answer(
+    folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes], *, agreed: bool | None = True
+) -> Reply:
     """The site's replies to one exchange and the seconds each took; what it needs to go on is on disk before.
 
+    `agreed` is the word of its owner on the run; None is that the owner is to be asked, and reads the statement alone.
     Whatever is refused is in the ledger before the refusal leaves. How long an answer took depends on the rows: it is
     sent in whole seconds, and with a privacy budget not at all.
     """
@@ -379,6 +394,12 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
         aggregator, estimator = asked_method(place, method)
         statement = asked_statement(place, method, aggregator)
         check_run(place, run)
+    if agreed is None:
+        return Reply(question=statement.question(run, used_columns(place, statement), place.policy))
+    if not agreed:
+        ledger.refuse(NotAllowed(f"site {place.name!r} takes no part in run {run}: {SAID_NO}."))
+        return Reply(refused=SAID_NO)
+    with noting_refusal(ledger):
         claim(place)
         note_run(place, run)
         parties = stated_parties(place, statement, sign, run, method)
