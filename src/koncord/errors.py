@@ -9,8 +9,7 @@ KoncordError
 │   ├── BadReply           a reply that is not what its site was asked for
 │   ├── UnknownMethod      a method that a site does not know, or with arguments it does not take
 │   └── NotAllowed         a method, a run or a question beyond what the owner of a site allows
-│       ├── BudgetSpent    a question that a site's privacy budget has nothing left for
-│       └── ConsentRefused a run that the owner of a site, or the owner's rules, refused
+│       └── BudgetSpent    a question that a site's privacy budget has nothing left for
 ├── ColumnsDiffer          sites whose tables do not have the same columns
 ├── TooFewSites            fewer sites answered than the run needs; it can be resumed
 ├── CheckpointError        a file of a run that cannot be gone on from
@@ -88,12 +87,6 @@ class BudgetSpent(NotAllowed):
     """A site was asked for more than its privacy budget was divided over."""
 
     outside = "has nothing left of its privacy budget for this question."
-
-
-class ConsentRefused(NotAllowed):
-    """A site was asked to take part in a run that its owner refused."""
-
-    outside = "takes no part in this run: its owner refused."
 
 
 class ColumnsDiffer(KoncordError):

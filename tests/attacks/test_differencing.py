@@ -251,7 +251,7 @@ def told_to_both(folders, X):
 
 
 def test_two_state_folders_over_one_table_tell_no_row(tmp_path, monkeypatch, capsys):
-    """Two studies of two coordinators, each with a state folder of its own, each asked once on a scale of its own."""
+    """Two coordinators, each with a state folder of its own, each asked once on a scale of its own."""
     X = table()
     one = state_folder(tmp_path, X)
     shared = told_to_both([one, one], X)
@@ -262,7 +262,7 @@ def test_two_state_folders_over_one_table_tell_no_row(tmp_path, monkeypatch, cap
         places.append(joined(tmp_path / f"of-{owner}", X))
     apart = told_to_both(places, X)
     with capsys.disabled():
-        print(f"\n  two studies: {shared} rows told from one state folder, {together} from two of one user", end=" ")
+        print(f"\n  two coordinators: {shared} rows told from one folder, {together} from two of one user", end=" ")
         print(f"({apart} from two of two users)", end=" ")
     assert shared == together == 0
     assert apart > 0  # the attack works where nothing is held together: docs/security.md

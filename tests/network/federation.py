@@ -33,7 +33,9 @@ class Command:
     It ends with the test that started it, unless it is `lasting`, and at the latest with pytest, however that ends.
     """
 
-    def __init__(self, folder, *words, prefix=(), name="koncord", lasting=False, variables=None):
+    def __init__(
+        self, folder, *words, prefix=(), name="koncord", lasting=False, variables=None, stdin=subprocess.DEVNULL
+    ):
         self.output = Path(folder) / f"{name}-{time.monotonic_ns()}.txt"
         own = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "KONCORD_TABLES": str(Path(folder) / "tables")}
         environment = {**os.environ, **own, **(variables or {})}
@@ -43,7 +45,7 @@ class Command:
                 cwd=folder,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 env=environment,
                 preexec_fn=die_with_parent,
             )
@@ -176,13 +178,20 @@ class Federation:
             subprocess.run(run, cwd=self.folder, check=True, capture_output=True, timeout=180)
         return self
 
-    def join(self, *sites, prefix=(), variables=None, options=()):
+    def join(self, *sites, prefix=(), variables=None, options=(), stdin=subprocess.DEVNULL):
         for site in sites or self.sites:
             words = ("join", "--invite", f"{site}.invite", "--data", f"{site}.csv", "--state", f"state-{site}")
             if "--methods" not in options:
                 words += ("--methods", "consensus,fedgem,fedkmeans,kfed,spahm")  # fedgem is not among the usual ones
             self.joined[site] = Command(
-                self.folder, *words, *options, prefix=prefix, name=f"join-{site}", lasting=True, variables=variables
+                self.folder,
+                *words,
+                *options,
+                prefix=prefix,
+                name=f"join-{site}",
+                lasting=True,
+                variables=variables,
+                stdin=stdin,
             )
         return self
 

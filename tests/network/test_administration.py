@@ -1,4 +1,4 @@
-"""What an administrator and the owners of sites do while a federation runs: real processes, real keys, real waiting."""
+"""What an administrator does while a federation runs: real processes, real keys, real waiting."""
 
 import json
 import re
@@ -22,22 +22,6 @@ OWN = ("--folder", "coordinator")
 
 def as_json(federation, *words):
     return json.loads(koncord(federation.folder, *words, "--json"))
-
-
-def consent_of(federation, site, seconds=60):
-    """The newest run that was asked of a site, as soon as it waits for something."""
-    end = time.monotonic() + PACE.limit(seconds)
-    while time.monotonic() < end:
-        asked = as_json(federation, "approve", "--state", f"state-{site}")["runs"]
-        waiting = [each for each in asked if each["state"] == "waiting" or each["held"]]
-        if waiting:
-            return waiting[-1]
-    raise AssertionError(f"nothing was asked of {site}")
-
-
-def rejoin(federation, site, *options):
-    assert federation.joined[site].stop() == 0
-    federation.join(site, options=(*options, "--weaken")).joined[site].wait_joined()
 
 
 def test_a_key_made_at_the_site_joins_and_its_ledger_and_receipts_are_whole(federation):
@@ -94,54 +78,6 @@ def test_a_revoked_site_is_refused_within_one_exchange_and_the_run_goes_on(feder
     (federation.folder / "west.invite").unlink()
     koncord(federation.folder, "invite", "west.request", *OWN)
     federation.join("west").joined["west"].wait_joined()
-
-
-def test_a_run_waits_for_an_owner_who_is_asked_and_for_each_reply_that_is_held(federation):
-    rejoin(federation, "north", "--ask", "--hold-results")
-    run = federation.run("--out", "asked", "--min-sites", "3", "--by", "jane", "--columns", "x0,x1,x2", *SHORT)
-    run.wait_for("waiting for north: its owner has not agreed to the run yet", 120)
-    asked = consent_of(federation, "north")
-    assert asked["statement"]["asked_by"] == "jane"
-    assert asked["terms"]["columns"] == ["x0", "x1", "x2"]
-    assert f"identifier {asked['identifier']}" in run.text
-    assert asked["run"] in federation.joined["north"].text, "koncord join shows it, too"
-    ledger = federation.folder / "state-north" / "north.ledger.jsonl"
-    assert asked["run"] not in ledger.read_text()
-    (state,) = [each for each in as_json(federation, "runs", *OWN)["runs"] if each["run"] == asked["run"]]
-    assert (state["state"], list(state["owners"])) == ("waiting", ["north"])
-    koncord(federation.folder, "approve", asked["run"], "--state", "state-north")
-    run.wait_for("waiting for north: its owner has not released its reply yet", 120)
-    held = federation.folder / "state-north" / "runs" / asked["run"] / "held" / "00001.json"
-    assert json.loads(held.read_text())["messages"][0]["fields"]["columns"] == ["x0", "x1", "x2"]
-    assert "exchange 1: " not in run.text
-    koncord(federation.folder, "release", asked["run"], "--all", "--state", "state-north")
-    assert run.end(180) == 0, run.text
-    assert federation.model("asked").sites == ("north", "south", "west")
-    assert federation.model("asked").columns == ("x0", "x1", "x2")
-
-
-def test_a_refusal_has_a_reason_and_the_run_goes_on_without_the_site(federation):
-    rejoin(federation, "north", "--ask")
-    run = federation.run("--out", "refused", "--min-sites", "2", *SHORT, "--json")
-    asked = consent_of(federation, "north")
-    koncord(federation.folder, "refuse", asked["run"], "--reason", "not this year", "--state", "state-north")
-    assert run.end(180) == 0, run.text
-    (missing,) = json.loads(run.text.splitlines()[-1])["info"]["missing"]
-    assert (missing["site"], missing["reason"]) == ("north", "its owner refused: not this year")
-    assert federation.model("refused").sites == ("south", "west")
-
-
-def test_a_policy_answers_for_the_owner(federation):
-    (federation.folder / "policy.toml").write_text(
-        '[approve]\nasked_by = ["jane"]\nmethods = ["kfed"]\n[limits]\nmax_runs = 50\n'
-    )
-    rejoin(federation, "north", "--policy", "policy.toml")
-    run = federation.run("--out", "by-policy", "--min-sites", "3", "--by", "jane", *SHORT)
-    assert run.end(180) == 0, run.text
-    run = federation.run("--out", "by-other", "--min-sites", "2", "--by", "joe", *SHORT)
-    assert run.end(180) == 0, run.text
-    assert "north (its owner refused: its owner has not agreed to runs of 'joe')" in run.text
-    rejoin(federation, "north")
 
 
 def serial(federation):

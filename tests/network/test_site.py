@@ -492,7 +492,6 @@ def joining(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     invitation("north").save(tmp_path / "north.invite")
     np.savetxt("visits.csv", table("north"), delimiter=",", header=",".join(COLUMNS), comments="")
-    (tmp_path / "slip.toml").write_text('[approve]\nmethods = ["kfde"]\n')
     return ["join", "--invite", "north.invite", "--data", "visits.csv"]
 
 
@@ -526,7 +525,6 @@ def test_a_dry_run_without_a_budget_names_none(joining, capsys):
         (["--seed", "0"], 2, "--seed goes with --dry-run"),
         (["--no-standardize"], 2, "--standardize goes with --dry-run"),
         (["--methods", "kfed,rm"], 2, "--methods names rm; known are consensus, "),
-        (["--policy", "slip.toml"], 2, "'methods' in [approve] of the policy 'slip.toml' names kfde; known are"),
         (["--methods", "afcl"], 2, "--methods names afcl, which sends every row"),
         (["--max-rounds", "0"], 2, "--max-rounds"),
         (["--allow-disclosure"], 2, "if rows may leave, add --min-report 1"),
@@ -584,7 +582,7 @@ import json, os, signal, sys
 from pathlib import Path
 from koncord.network import joining
 
-def answer(state, record):
+def answer(state, record, *, agreed):
     with (state / "tries").open("a") as file:
         file.write("x")
     n_tries = len((state / "tries").read_text())

@@ -1,33 +1,33 @@
 """What an administrator reads when something is wrong says what to do next, and nothing is left half made."""
 
-import os
-import pty
 import socket
 import sys
 from contextlib import closing
-from datetime import date
-from select import select
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from koncord.cli import build_parser
 from koncord.cli.run import begun_anew, fill_usual, resumed, take_policy
-from koncord.cli.terms import OwnerAsked, notes_on_terms
 from koncord.errors import KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.network.begun import begin_run
-from koncord.network.consent import Rules, Terms
 from koncord.network.driving import resumable
 from koncord.network.joining import ANSWERS_LOG, outcome, pause_after
 from koncord.network.places import Coordinator, RegisteredSite
-from koncord.network.processes import Program, wait_until
-from koncord.network.runstate import RUNNING, RunState, driven_by_this, read_state, run_file, write_state
-from koncord.network.sitefolder import answer
+from koncord.network.processes import Program
+from koncord.network.runstate import (
+    RUNNING,
+    RunState,
+    driven_by_this,
+    read_state,
+    read_states,
+    run_file,
+    write_state,
+)
+from koncord.network.serving import Serving
 from koncord.network.watch import Watched
-from koncord.protocol import setup
-from koncord.protocol.wire import pack
 from network.ports import free_port
-from network.test_consent import make, stated
 
 
 def coordinator(folder):
@@ -47,7 +47,6 @@ def coordinator(folder):
         ["sites"],
         ["runs"],
         ["invite", "north"],
-        ["study", "list"],
         ["revoke", "north"],
         ["renew"],
         ["run", "--out", "o"],
@@ -60,10 +59,10 @@ def test_a_command_in_the_wrong_folder_says_where_it_belongs(words, run, tmp_pat
     assert "run this where koncord serve was started, or name its folder by --folder" in said
 
 
-@pytest.mark.parametrize("busy", ["--port", "--internal-port", "--page"])
+@pytest.mark.parametrize("busy", ["--port", "--internal-port"])
 def test_a_first_start_on_a_port_that_is_in_use_leaves_no_folder_that_holds_to_it(busy, run, tmp_path):
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        ports = {name: free_port() for name in ("--port", "--internal-port", "--page")}
+        ports = {name: free_port() for name in ("--port", "--internal-port")}
         ports[busy] = taken.getsockname()[1]
         options = [word for pair in ports.items() for word in pair]
         code, _, said = run("serve", "--folder", tmp_path / "c", *options)
@@ -91,6 +90,15 @@ def test_a_program_that_was_killed_is_said_to_be_and_its_last_words_have_no_colo
     program = Program("Flower", [sys.executable, "-c", words], log=tmp_path / "log", environment={})
     program.process.wait(60)
     assert program.end_in_words() == f"Flower was killed (signal 9): INFO: all is well (see {tmp_path / 'log'})"
+
+
+def test_a_program_that_ends_ends_the_coordinator(tmp_path):
+    place = Coordinator(
+        folder=tmp_path, hosts=("localhost",), listen="127.0.0.1", port=1, internal_port=2, is_insecure=True
+    )
+    program = Program("Flower", [sys.executable, "-c", ""], log=tmp_path / "log", environment={})
+    with pytest.raises(KoncordError, match="Flower has ended"):
+        Serving([program], place).watch()
 
 
 # --- a run that stopped ---
@@ -147,29 +155,39 @@ def test_a_run_is_resumed_with_the_quorum_and_the_timeouts_that_it_began_with(tm
     assert (args.min_sites, args.round_timeout) == (2, 7)
     with pytest.raises(KoncordError, match="The run has 1 site; --min-sites asks for 2"):
         resumed(args)
-    resumed(given(place, out, "--resume", "--owner-wait", "3"))
-    assert given(place, out, "--resume").owner_wait == 3, "what was given last"
+    resumed(given(place, out, "--resume", "--round-timeout", "3"))
+    assert given(place, out, "--resume").round_timeout == 3, "what was given last"
 
 
 # --- the run as it goes ---
 
 
-def test_who_has_answered_and_who_is_awaited_are_noted_while_an_exchange_goes_on(tmp_path):
-    place = coordinator(tmp_path)
-    state = driven_by_this(
-        RunState(
-            run="r-1",
-            identifier="0",
-            asked_by="jane",
-            purpose="",
-            aggregator="kfed",
-            out="",
-            sites=("north", "south"),
-            started="2026-11-16T10:00:00+00:00",
-            state=RUNNING,
-            asked=("Describe",),
-        )
+def running(run):
+    return RunState(
+        run=run,
+        identifier="0",
+        asked_by="jane",
+        purpose="",
+        aggregator="kfed",
+        out="",
+        sites=("north", "south"),
+        started="2026-11-16T10:00:00+00:00",
+        state=RUNNING,
+        asked=("Describe",),
     )
+
+
+def test_a_run_that_nobody_drives_any_more_is_stopped(tmp_path):
+    place = coordinator(tmp_path)
+    write_state(place.folder, driven_by_this(running("r-1")))
+    write_state(place.folder, replace(running("r-2"), pid=2**22 + 1, pid_started="1"))
+    states = {each.run: each for each in read_states(place.folder)}
+    assert (states["r-1"].state, states["r-2"].state) == (RUNNING, "stopped")
+    assert "go on with --resume" in states["r-2"].problem
+
+
+def test_who_has_answered_and_who_is_awaited_are_noted_while_an_exchange_goes_on(tmp_path):
+    place, state = coordinator(tmp_path), driven_by_this(running("r-1"))
     write_state(place.folder, state)
     link = Watched.__new__(Watched)
     link.place, link.state = place, state
@@ -188,7 +206,6 @@ def test_who_has_answered_and_who_is_awaited_are_noted_while_an_exchange_goes_on
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"waiting": "consent"}, ""),
         ({"refused": "not now"}, "run r-1: takes no part: not now"),
         ({"error": "could not compute an answer."}, "run r-1: this site could not compute an answer. Why is in "),
         ({"replies": [b""]}, "run r-1: takes part"),
@@ -205,51 +222,6 @@ def test_a_site_says_where_the_labels_are_and_nothing_of_a_name_that_is_none(tmp
     labels.write_text("")
     assert outcome(tmp_path, "r-1", {"replies": []}) == f"run r-1: over; the cluster of every row is in {labels}"
     assert outcome(tmp_path, "\x1b[2J", {"replies": []}) == ""
-
-
-def test_rules_that_can_agree_to_nothing_are_pointed_out():
-    rules = Rules(columns=("age", "stya"), methods=("kfed", "spahm"), until=date(2026, 1, 1))
-    notes = list(notes_on_terms(Terms(studies={"stays": rules}), ("age", "stay"), ("kfed",), date(2026, 1, 2)))
-    assert notes == [
-        "[study.stays] of the policy names columns that the table does not have: stya",
-        "[study.stays] of the policy names methods that this site takes no part in: spahm",
-        "[study.stays] of the policy ended on 2026-01-01: it agrees to no run",
-    ]
-    assert not list(notes_on_terms(Terms(rules=Rules()), ("age",), ("kfed",), date(2026, 1, 2)))
-
-
-def test_owners_are_told_which_state_folders_there_are(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "run this where koncord join was started, or name the folder by --state" in run("approve")[2]
-    for site in ("north", "south"):
-        (tmp_path / f"koncord-site-{site}").mkdir()
-        (tmp_path / f"koncord-site-{site}" / "site.json").write_text("{}")
-    assert "name one by --state (koncord-site-north, koncord-site-south)" in run("approve")[2]
-    assert "--state 'x' is not the state folder of a site" in run("approve", "--state", "x")[2]
-
-
-def test_an_owner_answers_at_the_terminal_what_is_asked_there(tmp_path, monkeypatch, capsys):
-    folder = make(tmp_path, asks=True, holds=True).folder
-    owner, terminal = pty.openpty()
-    with os.fdopen(terminal, encoding="ascii") as typed, os.fdopen(owner, "wb", buffering=0) as keys:
-        monkeypatch.setattr(sys, "stdin", typed)
-        asked = OwnerAsked(folder)
-        asking = [folder, "run-1", 1, stated(), [pack(setup.Describe(), round_=0)]]
-        assert answer(*asking).waiting == "consent"
-        asked.look()
-        assert "take part in this run? yes or no, and Enter:" in capsys.readouterr().err
-        for words, said in ((b"perhaps\n", "take part in this run? yes or no"), (b"yes\n", "run run-1: yes")):
-            keys.write(words)
-            assert wait_until(lambda: select([typed], [], [], 0)[0], 10)
-            asked.look()
-            assert said in capsys.readouterr().err
-        assert answer(*asking).waiting == "release"
-        asked.look()
-        assert "let this reply leave? yes or no, and Enter:" in capsys.readouterr().err
-        keys.write(b"n\n")
-        assert wait_until(lambda: select([typed], [], [], 0)[0], 10)
-        asked.look()
-    assert answer(*asking).refused == "refused at the site"
 
 
 def test_a_site_looks_often_after_a_message_and_more_rarely_where_a_look_takes_long():

@@ -21,7 +21,6 @@ import koncord
 from koncord._files import disk_problem
 from koncord._text import showable
 from koncord.cli import (
-    approve,
     check,
     demo,
     estimate,
@@ -31,8 +30,6 @@ from koncord.cli import (
     join,
     ledger,
     predict,
-    refuse,
-    release,
     renew,
     report,
     request,
@@ -40,7 +37,6 @@ from koncord.cli import (
     runs,
     serve,
     sites,
-    study,
 )
 from koncord.cli import run as run_
 from koncord.cli.installed import Command, check_installed, installed_commands
@@ -48,8 +44,8 @@ from koncord.errors import KoncordError
 
 COMMANDS: tuple[Command, ...] = (
     *(check, estimate, fit, predict, report),
-    *(serve, request, invite, join, approve, refuse, release),
-    *(study, run_, forget, runs, sites, revoke, renew, ledger),
+    *(serve, request, invite, join),
+    *(run_, forget, runs, sites, revoke, renew, ledger),
     demo,
 )
 

@@ -3,7 +3,6 @@
 import argparse
 import os
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +37,12 @@ from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 from koncord.cli.serve import add_log_option, begin_log
-from koncord.cli.terms import OwnerAsked, notes_on_terms, owner_terms, terms_in_words
 from koncord.estimate.registry import ESTIMATORS
 from koncord.prepare.settings import Preparation
 from koncord.session.policy import CHANGED, SitePolicy
 
 if TYPE_CHECKING:
     from koncord.data.files import Table
-    from koncord.network.consent import Terms
     from koncord.network.places import Invitation
     from koncord.session.streamedfile import StreamedSource
 
@@ -64,6 +61,9 @@ With a privacy budget, all that leaves in a run is noisy as well; the budget is 
 have others or none, and every run spends it anew. Limits that a state folder was joined with are kept: weaker ones need
 --weaken.
 
+With --ask, which needs a terminal, each run first shows who asks, what for, the method, the columns and its rounds, and
+nothing of it is computed until yes is typed. The coordinator waits for the word as for any answer.
+
 With --dry-run nothing is sent and nobody is called: it prints every message that this site would send in a federation
 of its own, field by field. Options of estimator and aggregator are for that: in a run, the coordinator chooses them.
 """
@@ -80,6 +80,7 @@ examples:
   koncord join --invite north.invite --data visits.csv --methods consensus,kfed --max-runs 10
   koncord join --invite north.invite --data visits.csv --epsilon 2 --delta 1e-6 --bound 10 --max-runs 3
   koncord join --invite north.invite --data visits.csv --epsilon 1 --delta 1e-6 --bound 10 --total-epsilon 4
+  koncord join --invite north.invite --data visits.csv --ask
   koncord join --invite north.invite --data visits.csv --dry-run --aggregator consensus
 """
 
@@ -111,6 +112,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--patience", metavar="S", type=float, help="give up when not connected for S seconds (default: never)"
+    )
+    parser.add_argument(
+        "--ask",
+        action="store_true",
+        help="before each run, show here what it asks, and compute nothing of it until yes is typed",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be sent; send nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
@@ -153,22 +159,6 @@ def add_parser(subparsers: Any) -> None:
     group.add_argument(
         "--weaken", action="store_true", help="yes, these limits may be weaker than those of the state folder"
     )
-    group = parser.add_argument_group(
-        "consent",
-        "Before anything is computed for a run, the site is shown who asks, what for, the method and the columns.\n"
-        "Without these options it takes part in every run within its limits.",
-    )
-    group.add_argument(
-        "--policy", metavar="FILE", type=Path, help="the owner's standing rules and limits, TOML (docs/consent.md)"
-    )
-    group.add_argument(
-        "--ask",
-        action="store_true",
-        help="a run that the policy does not agree to, or every run without one, waits for koncord approve",
-    )
-    group.add_argument(
-        "--hold-results", action="store_true", help="every reply waits, readable, until koncord release lets it leave"
-    )
     budget = add_privacy_options(parser)
     budget.add_argument(
         "--total-epsilon",
@@ -189,8 +179,11 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.json and not args.dry_run:
         raise ValueError("--json goes with --dry-run.")
+    if args.ask:
+        from koncord.network.asking import check_terminal
+
+        check_terminal()
     begin_log(args)
-    terms = owner_terms(args)
     check_floor(args)
     check_methods(args)
     if args.epsilon is not None and args.max_runs is None and args.total_epsilon is None:
@@ -224,7 +217,7 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         dry_run(args, invitation, table, policy)
     else:
-        join(args, invitation, table, policy, terms)
+        join(args, invitation, table, policy)
 
 
 def streamed_source(args: argparse.Namespace) -> "Table | StreamedSource":
@@ -273,7 +266,6 @@ def join(
     invitation: "Invitation",
     table: "Table | StreamedSource",
     policy: SitePolicy,
-    terms: "Terms",
 ) -> None:
     from koncord._words import counted
     from koncord.network.joining import stay_joined
@@ -301,7 +293,6 @@ def join(
             policy,
             levels=None if isinstance(table, StreamedSource) else table.levels,
             ledgers=args.ledger,
-            terms=terms,
             may_weaken=args.weaken,
             is_apart=args.apart,
         )
@@ -327,9 +318,6 @@ def join(
             )
         runs = "no limit" if policy.max_runs is None else policy.max_runs
         say(f"takes part in {', '.join(place.methods)}; runs: {runs}")
-        say(terms_in_words(terms))
-        for note in notes_on_terms(terms, place.columns, place.methods, date.today()):
-            say(f"note: {note}")
         if policy.budget is not None:
             spent = place.spent()
             say(
@@ -337,7 +325,7 @@ def join(
                 f"spent before: epsilon {sum(spent.values()):.4g} in {counted(len(spent), 'run')}"
             )
         try:
-            stay_joined(place.folder, invitation, patience=args.patience, each_time=OwnerAsked(place.folder).look)
+            stay_joined(place.folder, invitation, patience=args.patience, asks=args.ask)
         except Stopped:
             say("stopped.")
 

@@ -95,7 +95,7 @@ def not_told(place: "Coordinator") -> list[str]:
 
     from koncord.network.certificates import ANNOUNCEMENT
     from koncord.network.joining import LEARN_EVERY
-    from koncord.network.overview import sites_of
+    from koncord.network.sites import sites_of
 
     announced = datetime.fromtimestamp((place.folder / ANNOUNCEMENT).stat().st_mtime, UTC)
     learned = (announced + timedelta(seconds=LEARN_EVERY)).isoformat(timespec="seconds")

@@ -19,7 +19,6 @@ from koncord.cli.options import (
     asked,
     check_aggregator_options,
     check_estimator_options,
-    flag,
     names,
     preparation_of,
 )
@@ -43,8 +42,8 @@ connected, shows every exchange and who took part, and writes the model and the 
 its own rows on its own disk.
 
 Every site is first shown what is asked: --by, --purpose, --columns, the method with its parameters and rounds, and an
-identifier of all that, which is printed here too. Where its owner wants to be asked, the run waits for the answer, at
-most --owner-wait seconds; one that refuses takes no part, and the run goes on without it.
+identifier of all that, which is printed here too. One whose owner refuses takes no part, and the run goes on without
+it.
 
 A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
 --min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
@@ -56,9 +55,8 @@ on, and the model is, to the bit, that of a run with it on this scale. koncord f
 EPILOG = """\
 examples:
   koncord run --out run --min-sites 3
-  koncord run --out run --by "J. Doe, Example University" --purpose "study 12: length of stay" --columns age,stay
+  koncord run --out run --by "J. Doe, Example University" --purpose "length of stay" --columns age,stay
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
-  koncord run --out run --study stays
   koncord run --out run --resume
   koncord run --out run --resume --without west
   koncord run --out run --add-site east
@@ -66,7 +64,7 @@ examples:
 PREPARED = ("log", "no_log", "no_fence")
 OF_METHOD = ("clusters", "upsilon", "micro_cluster_rows", "harmonize", "allow_disclosure", "set", "common_columns")
 # Options that runs begun by an earlier koncord do not have.
-STATED = ("by", "purpose", "columns", "local_counts", "study", "harmonize")
+STATED = ("by", "purpose", "columns", "local_counts", "harmonize")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -89,11 +87,10 @@ METHOD = (
     "by",
     "purpose",
     "columns",
-    "study",
     *GIVEN,
 )
-# How a run goes, and the seed, may differ from what its study has.
-POLICY = ("min_sites", "round_timeout", "first_timeout", "wait", "owner_wait")
+# How a run goes: a resumed run has these as it was started with, unless others are given.
+POLICY = ("min_sites", "round_timeout", "first_timeout", "wait")
 
 # Fields of `ServerPolicy`, each an option of its name.
 POLICY_OPTIONS = (
@@ -101,7 +98,6 @@ POLICY_OPTIONS = (
     ("round_timeout", "S", float, "seconds to wait for a site's answer"),
     ("first_timeout", "S", float, "seconds to wait for phase 1, which takes longest"),
     ("wait", "S", float, "seconds to wait for sites to connect before the run begins"),
-    ("owner_wait", "S", float, "seconds to wait, in all, for the owner of a site that asks in person"),
 )
 
 
@@ -110,9 +106,6 @@ def add_parser(subparsers: Any) -> None:
         subparsers, NAME, SUMMARY, usage="koncord run --out DIR [options]", description=DESCRIPTION, epilog=EPILOG
     )
     add_folder_option(parser)
-    parser.add_argument(
-        "--study", metavar="NAME", help="a run of this study (koncord study): its sites, columns and method"
-    )
     add_run_options(parser)
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
@@ -133,7 +126,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """What shapes a run and says how it goes: options of koncord run and of koncord study create."""
+    """What shapes a run and says how it goes."""
     group = parser.add_argument_group("sites")
     group.add_argument(
         "--sites", metavar="A,B", type=names, action="extend", help="who takes part (default: all invited)"
@@ -165,16 +158,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_local_counts_option(parser)
     add_aggregator_options(parser)
     add_support_option(parser)
-    # What was not given is known as such until a study had its say.
+    # What was not given is known as such until the run that is resumed had its say.
     usual = {name: parser.get_default(name) for name in (*METHOD, *POLICY)}
     parser.set_defaults(usual=usual, **dict.fromkeys(usual))
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.study is not None:
-        if args.resume or args.add_site:
-            raise ValueError("--study goes with a new run: a run that was begun has its study already.")
-        take_study(args)
     if args.resume:
         take_policy(args)
     fill_usual(args)
@@ -237,7 +226,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
         raise ValueError(f"--min-sites must be at least 1; got {args.min_sites}.")
-    for option in ("round_timeout", "first_timeout", "wait", "owner_wait"):
+    for option in ("round_timeout", "first_timeout", "wait"):
         if not 0 < getattr(args, option) < float("inf"):
             raise ValueError(
                 f"--{option.replace('_', '-')} must be a number of seconds above 0; got {getattr(args, option):g}."
@@ -249,29 +238,6 @@ def fill_usual(args: argparse.Namespace) -> None:
     for name, value in args.usual.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-
-
-def take_study(args: argparse.Namespace) -> None:
-    """Give the options the values of the study; `ValueError` for one that was given and is agreed to be another."""
-    from koncord.network.places import Coordinator
-    from koncord.network.studies import read_study
-
-    study = read_study(Coordinator.load(args.folder).folder, args.study)
-    for name, agreed in {**study.method, **study.policy}.items():
-        given = getattr(args, name)
-        if given is None:
-            setattr(args, name, agreed)
-        elif given != agreed and name not in (*POLICY, "seed"):
-            raise ValueError(
-                f"{flag(name)} of the study {study.name!r} is {agreed!r}; got {given!r}. Another method is another "
-                "study."
-            )
-    others = [site for site in args.sites or () if site not in study.sites]
-    if others:
-        raise ValueError(
-            f"--sites names {', '.join(others)}, who is not of the study {study.name!r}: {', '.join(study.sites)}."
-        )
-    args.sites = args.sites or list(study.sites)
 
 
 def take_policy(args: argparse.Namespace) -> None:
@@ -351,7 +317,6 @@ def request_of(args: argparse.Namespace) -> "RunRequest":
         by=args.by or NOT_SAID,
         purpose=args.purpose or NOT_SAID,
         columns=None if args.columns is None else tuple(args.columns),
-        study=args.study,
     )
 
 
@@ -378,5 +343,4 @@ def server_policy_of(args: argparse.Namespace) -> ServerPolicy:
         round_timeout=args.round_timeout,
         first_timeout=args.first_timeout,
         wait=args.wait,
-        owner_wait=args.owner_wait,
     )

@@ -54,15 +54,13 @@ def run(args: argparse.Namespace) -> None:
         print(text_table(RUN_COLUMNS, [row_of(state) for state in states]))
 
 
-RUN_COLUMNS = ("run", "study", "state", "method", "K", "exchanges", "missing", "asked by", "result")
+RUN_COLUMNS = ("run", "state", "method", "K", "exchanges", "missing", "asked by", "result")
 
 
 def row_of(state: "RunState") -> tuple[str, ...]:
-    waits = f" for {', '.join(state.owners)}" if state.owners else ""
     return (
         state.run,
-        state.study,
-        f"{state.state}{waits}",
+        state.state,
         state.aggregator,
         "" if state.clusters is None else str(state.clusters),
         str(len(state.exchanges)),
@@ -104,12 +102,9 @@ def run_state_text(state: "RunState") -> str:
         f"{state.aggregator}, asked by {state.asked_by}; purpose: {state.purpose}",
         f"sites: {', '.join(state.sites)}; started {state.started}; result in {state.out}",
     ]
-    if state.study:
-        lines.insert(1, f"study {state.study}")
     if state.problem and state.state == "stopped":
         lines.append(f"why: {state.problem}")
     if state.awaited:
         lines.append(f"awaited: {', '.join(state.awaited)}")
-    lines += [f"waiting for {site}: {what}" for site, what in state.owners.items()]
     table = text_table(("exchange", "asked", "answered", "missing", "seconds", "bytes"), rows) if rows else ""
     return "\n".join([*lines, table]).rstrip()

@@ -24,14 +24,12 @@ With --insecure nothing is encrypted and no site proves who it is. It is refused
 EPILOG = """\
 examples:
   koncord serve --host fed.example.org
-  koncord serve --host fed.example.org --page
   koncord serve --folder trial --host localhost --port 9443
   koncord serve --folder trial --insecure   # on one machine, to try things out: no certificates, no nginx
 """
 DEFAULT_FOLDER = Path("koncord-coordinator")
 DEFAULT_PORT = 8443
 DEFAULT_INTERNAL_PORT = 18443
-DEFAULT_PAGE_PORT = 8080
 
 
 def add_parser(subparsers: Any) -> None:
@@ -64,23 +62,6 @@ def add_parser(subparsers: Any) -> None:
         default=None,
         help="no TLS, no keys and no nginx; only on this machine itself (default: no)",
     )
-    group = parser.add_argument_group(
-        "page",
-        "To watch sites and runs by in a browser, with /health and /metrics for machines. It can change nothing.",
-    )
-    group.add_argument(
-        "--page",
-        metavar="PORT",
-        type=int,
-        nargs="?",
-        const=DEFAULT_PAGE_PORT,
-        help=f"serve the page, on port {DEFAULT_PAGE_PORT} unless another is given (default: no)",
-    )
-    group.add_argument(
-        "--page-listen",
-        metavar="ADDRESS",
-        help="address of the page (default: 127.0.0.1); it speaks no TLS: put a proxy that does before any other",
-    )
     add_log_option(parser)
     parser.set_defaults(run=run, command=NAME)
 
@@ -95,21 +76,6 @@ def begin_log(args: argparse.Namespace) -> None:
         from koncord.network.processes import log_as_json
 
         log_as_json(args.command)
-
-
-def page_of(args: argparse.Namespace) -> tuple[str, int] | None:
-    """Address and port of the page; None without one."""
-    from koncord.network.places import check_host, check_port, is_loopback
-    from koncord.network.processes import say
-
-    if args.page is None:
-        if args.page_listen is not None:
-            raise ValueError("--page-listen goes with --page.")
-        return None
-    address = check_host(args.page_listen or "127.0.0.1")
-    if not is_loopback([address]):
-        say(f"note: the page at {address} is not encrypted; anyone on the network between can read its token")
-    return address, check_port("--page", args.page)
 
 
 def add_folder_option(parser: Any) -> None:
@@ -129,18 +95,12 @@ def run(args: argparse.Namespace) -> None:
     from koncord.network.serving import serving
 
     begin_log(args)
-    page = page_of(args)
-    place = place_of(args, page)
+    place = place_of(args)
     if place.is_insecure:
         say(INSECURE)
     with stopped_by_signals(), place.serving_alone():
         try:
-            with serving(place, page) as programs:
-                if page is not None:
-                    from koncord.network.page import token_of
-
-                    host = f"[{page[0]}]" if ":" in page[0] else page[0]
-                    print(f"page: http://{host}:{page[1]}/?token={token_of(place)}", flush=True)
+            with serving(place) as programs:
                 print(f"ready: sites reach {place.address}; invite one: {invite_command(args)}", flush=True)
                 programs.watch()
         except Stopped:
@@ -152,7 +112,7 @@ def invite_command(args: argparse.Namespace) -> str:
     return f"koncord invite NAME{own}"
 
 
-def place_of(args: argparse.Namespace, page: tuple[str, int] | None) -> "Coordinator":
+def place_of(args: argparse.Namespace) -> "Coordinator":
     """The coordinator's folder, made at the first start, for ports that are free."""
     from koncord.network.places import Coordinator, check_host, check_port
     from koncord.network.processes import say
@@ -181,7 +141,7 @@ def place_of(args: argparse.Namespace, page: tuple[str, int] | None) -> "Coordin
     check_insecure(args, place)
     if place.port == place.internal_port and not args.insecure:
         raise ValueError("--port and --internal-port must differ.")
-    check_all_free(place, page)  # first: the folder holds to its ports for good
+    check_all_free(place)  # first: the folder holds to its ports for good
     place.create()
     certificates = (
         "" if args.insecure else f"a certificate authority, the server's certificate for {', '.join(hosts)}, "

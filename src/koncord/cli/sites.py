@@ -45,19 +45,16 @@ def run(args: argparse.Namespace) -> None:
     elif not rows:
         print("No site was invited.")
     else:
-        shown = [{**row, "studies": ", ".join(row["studies"])} for row in rows]
         print(
-            text_table(
-                SITE_COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in SITE_COLUMNS) for row in shown]
-            )
+            text_table(SITE_COLUMNS, [tuple(str(row[name.replace(" ", "_")]) for name in SITE_COLUMNS) for row in rows])
         )
 
 
-SITE_COLUMNS = ("name", "state", "last seen", "version", "studies", "key made", "fingerprint")
+SITE_COLUMNS = ("name", "state", "last seen", "version", "key made", "fingerprint")
 
 
 def site_records(place: "Coordinator") -> list[dict[str, Any]]:
     """One record a site."""
-    from koncord.network.overview import sites_of
+    from koncord.network.sites import sites_of
 
     return [asdict(site) for site in sites_of(place)]

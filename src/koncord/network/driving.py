@@ -31,7 +31,6 @@ from koncord.network.runstate import (
     run_file,
     write_state,
 )
-from koncord.network.studies import read_study
 from koncord.network.watch import Watched
 from koncord.report.page import page
 from koncord.runs.folder import REPORTS, read_run, replace_run, write_run
@@ -92,10 +91,7 @@ def drive(
     stated = statement_text(aggregator, estimator, request)
     state = first_state(begun, request, stated, aggregator)
     write_state(place.folder, state)
-    of_study = "" if request.study is None else f" of the study {request.study}"
-    say(f"run {begun.run}{of_study}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
-    if request.study is not None and read_study(place.folder, request.study).identifier != state.identifier:
-        say(f"note: the study {request.study!r} is stated otherwise than when it was made; owners are asked anew")
+    say(f"run {begun.run}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
     with carried(place, begun.run) as roll:
         wait_for_sites(roll, {site: nodes[site] for site in nodes if site not in begun.left_out}, policy)
         link = Watched(
@@ -231,7 +227,6 @@ def first_state(begun: BegunRun, request: RunRequest, stated: str, aggregator: A
             out=str(begun.folder.resolve()),
             sites=begun.sites,
             started=begun.started,
-            study=request.study or "",
         )
     )
 

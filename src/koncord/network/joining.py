@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from select import select
 from traceback import print_exception
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import NO_ANSWER, KoncordError, told_outside
+from koncord.network.asking import typed_word
 from koncord.network.certificates import check_not_expired
 from koncord.network.flower.fleet import EXCHANGE, NAME, ConnectionLost, Fleet, Question, connected, name_record
 from koncord.network.flower.frames import as_frame, from_frame
@@ -39,19 +41,17 @@ ANSWERS_LOG = "answers.log"
 NODE = "node"  # Flower's number of the site, while it is connected
 
 
-def stay_joined(
-    folder: Path, invitation: Invitation, *, patience: float | None, each_time: Callable[[], None] | None = None
-) -> NoReturn:
+def stay_joined(folder: Path, invitation: Invitation, *, patience: float | None, asks: bool = False) -> NoReturn:
     """Keep the site connected; `KoncordError` if it was not for `patience` seconds. Ends only by an exception.
 
-    `each_time` is called twice a second: what the site's owner is to see, and may answer.
+    With `asks`, a person at this terminal is asked before each run.
     """
     check_not_expired(
         invitation.authority.encode(), "The certificate in the invitation", "ask the coordinator for a new invitation"
     )
     folder = folder.resolve()
     load_methods(folder)
-    site = Joined(folder, invitation, each_time or (lambda: None))
+    site = Joined(folder, invitation, asks)
     n_failures, last_connected = 0, time.monotonic()
     while True:
         why = ""
@@ -71,7 +71,7 @@ def stay_joined(
             raise KoncordError(f"{invitation.address} did not take this site within {patience:g} s: {why}.")
         n_failures += 1
         say(f"{invitation.address} does not take this site now ({why}); next try in {pause:g} s")
-        site.pause(pause)
+        time.sleep(pause)
 
 
 def load_methods(folder: Path) -> None:
@@ -87,11 +87,12 @@ def load_methods(folder: Path) -> None:
 class Joined:
     """What a site does between connecting and being cut off."""
 
-    def __init__(self, folder: Path, invitation: Invitation, each_time: Callable[[], None]) -> None:
-        self.folder, self.invitation, self.each_time = folder, invitation, each_time
+    def __init__(self, folder: Path, invitation: Invitation, asks: bool) -> None:
+        self.folder, self.invitation, self.asks = folder, invitation, asks
         self.credentials = None if invitation.is_insecure else folder
-        self._noticed = self._learned = 0.0
+        self._learned = 0.0
         self._told: set[str] = set()
+        self._agreed: dict[tuple[str, str], bool] = {}  # the word of the owner, by run and statement
 
     def check(self) -> None:
         """Say what keeps the site out, as far as the server shows it, and learn of a new authority."""
@@ -115,7 +116,7 @@ class Joined:
         """Answer every message, one after the other; ends by `ConnectionLost`."""
         last = time.monotonic() - TASK_LOOKS[0][0]  # one that has just joined is not in a hurry, but near it
         while True:
-            self.notice(fleet)
+            fleet.stay()
             began = time.monotonic()
             question = fleet.receive()
             if question is None:
@@ -132,9 +133,19 @@ class Joined:
             return name_record(self.invitation.site)
         if question.kind != EXCHANGE:
             return None
-        record = answered_by_copy(self.folder, question.record, lambda: self.notice(fleet))
+        record = self.answered(question.record, fleet.stay)
         self.tell(outcome(self.folder, str(question.record.get("run")), record))
         return record
+
+    def answered(self, asked: Mapping[str, Any], meanwhile: Callable[[], None]) -> Mapping[str, Any]:
+        """The record of an answer; where the owner is asked, nothing of a run is computed before a yes."""
+        key = str(asked.get("run")), str(asked.get("method"))
+        agreed = self._agreed.get(key) if self.asks else True
+        record = answered_by_copy(self.folder, asked, meanwhile, agreed=agreed)
+        if "question" not in record:
+            return record
+        self._agreed[key] = typed_word(record["question"], meanwhile)
+        return answered_by_copy(self.folder, asked, meanwhile, agreed=self._agreed[key])
 
     def tell(self, text: str) -> None:
         """Say something of a run, once."""
@@ -142,25 +153,11 @@ class Joined:
             self._told.add(text)
             say(text)
 
-    def notice(self, fleet: Fleet | None = None) -> None:
-        """Stay known to the coordinator, and show the owner what is to be seen."""
-        if fleet is not None:
-            fleet.stay()
-        if time.monotonic() - self._noticed > NOTICE_EVERY:
-            self._noticed = time.monotonic()
-            self.each_time()
-
     def sleep(self, fleet: Fleet, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, NOTICE_EVERY))
-            self.notice(fleet)
-
-    def pause(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, NOTICE_EVERY))
-            self.notice()
+            fleet.stay()
 
 
 def pause_after(silence: float, look: float = 0.0) -> float:
@@ -170,8 +167,8 @@ def pause_after(silence: float, look: float = 0.0) -> float:
 
 
 def outcome(folder: Path, run: str, record: Mapping[str, Any]) -> str:
-    """What became of a question of a run, for who looks after the site; empty while the owner is waited for."""
-    if not RUN_NAME.fullmatch(run) or "waiting" in record:
+    """What became of a question of a run, for who looks after the site; empty for a name that is none."""
+    if not RUN_NAME.fullmatch(run):
         return ""
     if "refused" in record:
         return f"run {run}: takes no part: {record['refused']}"
@@ -184,14 +181,16 @@ def outcome(folder: Path, run: str, record: Mapping[str, Any]) -> str:
 # --- one answer ---
 
 
-def answered_by_copy(state: Path, record: Mapping[str, Any], meanwhile: Callable[[], None]) -> dict[str, Any]:
+def answered_by_copy(
+    state: Path, record: Mapping[str, Any], meanwhile: Callable[[], None], *, agreed: bool | None = True
+) -> dict[str, Any]:
     """The record of an answer, made by a copy of this process; an error if the copy ends without one.
 
     A copy that was killed, as for want of memory, is made once more: what it had noted before it died it answers the
     same. `meanwhile` is called again and again until then; if it raises, the copy is ended.
     """
     for is_last in (False, True):
-        code, came = copied(state, record, meanwhile)
+        code, came = copied(state, partial(record_of_answer, state, record, agreed=agreed), meanwhile)
         if code == 0:
             return unframed(came)
         is_tried_again = code < 0 and not is_last
@@ -204,13 +203,13 @@ def answered_by_copy(state: Path, record: Mapping[str, Any], meanwhile: Callable
     return {"error": NO_ANSWER}
 
 
-def copied(state: Path, record: Mapping[str, Any], meanwhile: Callable[[], None]) -> tuple[int, bytes]:
+def copied(state: Path, answer: Callable[[], Mapping[str, Any]], meanwhile: Callable[[], None]) -> tuple[int, bytes]:
     """The exit code of a copy of this process that answers, negative if a signal ended it, and what it wrote."""
     reads, writes = os.pipe()
     copy = os.fork()
     if copy == 0:
         os.close(reads)
-        answer_and_end(state, record, writes)
+        answer_and_end(state, answer, writes)
     os.close(writes)
     came: list[bytes] = []
     try:
@@ -231,7 +230,7 @@ def copied(state: Path, record: Mapping[str, Any], meanwhile: Callable[[], None]
     return code, b"".join(came)
 
 
-def answer_and_end(state: Path, record: Mapping[str, Any], writes: int) -> NoReturn:
+def answer_and_end(state: Path, answer: Callable[[], Mapping[str, Any]], writes: int) -> NoReturn:
     """In the copy: answer, write the record to a pipe, and end."""
     code = 1
     try:
@@ -243,7 +242,7 @@ def answer_and_end(state: Path, record: Mapping[str, Any], writes: int) -> NoRet
         os.dup2(log, 1)
         os.dup2(log, 2)
         with os.fdopen(writes, "wb") as file:
-            file.write(framed(record_of_answer(state, record)))
+            file.write(framed(answer()))
         code = 0
     except BaseException as error:
         print_exception(error)
@@ -254,7 +253,7 @@ def answer_and_end(state: Path, record: Mapping[str, Any], writes: int) -> NoRet
         os._exit(code)
 
 
-def record_of_answer(state: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+def record_of_answer(state: Path, record: Mapping[str, Any], *, agreed: bool | None = True) -> dict[str, Any]:
     """What is sent: an answer, or a sentence that says nothing of the rows; the reason itself stays in the log."""
     try:
         return answer_record(
@@ -263,6 +262,7 @@ def record_of_answer(state: Path, record: Mapping[str, Any]) -> dict[str, Any]:
             int(record["exchange"]),
             str(record["method"]),
             [bytes(message) for message in record["messages"]],
+            agreed=agreed,
         )
     except Exception as error:
         print_exception(error)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from koncord.aggregate.base import sends_rows
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import NotAllowed
-from koncord.network.consent import Terms
 
 if TYPE_CHECKING:
     from koncord.network.sitefolder import SiteFolder
@@ -40,7 +39,6 @@ def weakened(before: "SiteFolder", after: "SiteFolder") -> Iterator[str]:
         yield f"runs would be limited to {new.max_runs} instead of {old.max_runs}"
     if old.total_epsilon is not None and (new.total_epsilon is None or new.total_epsilon > old.total_epsilon):
         yield f"all runs would no longer be limited to epsilon {old.total_epsilon:g} together"
-    yield from weakened_terms(before.terms, after.terms)
     if new.allows_disclosure and not old.allows_disclosure:
         yield f"rows themselves would be allowed to leave ({', '.join(newly(before, after, with_rows=True))})"
     more = newly(before, after, with_rows=False)
@@ -54,17 +52,6 @@ def weakened(before: "SiteFolder", after: "SiteFolder") -> Iterator[str]:
         can_have_more = {"n_rounds", "max_rounds"} & set(kind().get_params())  # others have one round
         if would_be > was and can_have_more:
             yield f"{name} would have {would_be} rounds instead of {was}"
-
-
-def weakened_terms(old: Terms, new: Terms) -> Iterator[str]:
-    """What the owner would no longer be asked."""
-    if old.asks and not new.asks:
-        yield "its owner would no longer be asked (--ask)"
-    if old.holds and not new.holds:
-        yield "replies would no longer wait to be released (--hold-results)"
-    was, would_be = (old.rules, dict(old.studies)), (new.rules, dict(new.studies))
-    if was != (None, {}) and would_be != was and not new.asks:
-        yield "the rules of its policy would be others, and may agree to more (--policy)"
 
 
 def newly(before: "SiteFolder", after: "SiteFolder", *, with_rows: bool) -> list[str]:

@@ -9,7 +9,7 @@ imported.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,7 +26,7 @@ from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.errors import NotAllowed
 from koncord.estimate.named import estimator_named
 from koncord.estimate.registry import ESTIMATORS
-from koncord.network.studies import check_study_name
+from koncord.session.policy import SitePolicy
 
 LONGEST = 100_000  # characters: the names of a few thousand columns
 IDENTIFIER_DIGITS = 16  # of a SHA-256: as much as two people compare
@@ -44,7 +44,6 @@ class RunRequest:
     by: str = NOT_SAID  # as the coordinator says; nobody proves it
     purpose: str = NOT_SAID
     columns: tuple[str, ...] | None = None  # None: all that the sites have
-    study: str | None = None  # that the run belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +57,26 @@ class Statement:
     estimator: Mapping[str, Any]
     rounds: int  # at most, by the aggregator's own account with these parameters
 
-    def as_record(self) -> dict[str, Any]:
-        """For a file, and for a machine."""
-        return {
-            "identifier": self.identifier,
-            "study": self.asked.study,
-            "asked_by": self.asked.by,
-            "purpose": self.asked.purpose,
-            "aggregator": self.aggregator,
-            "parameters": dict(self.parameters),
-            "estimator": {name: value for name, value in self.estimator.items() if value is not None},
-            "columns": None if self.asked.columns is None else list(self.asked.columns),
-            "rounds": self.rounds,
-        }
+    def question(self, run: str, columns: Sequence[str], policy: SitePolicy) -> str:
+        """What a person reads who says whether a site takes part: what is asked, and the site's own limits."""
+        budget = {} if policy.budget is None else policy.budget.as_dict()
+        return "\n".join(
+            (
+                f"run {run}, identifier {self.identifier}",
+                f"  asked by    {self.asked.by} (as the coordinator says)",
+                f"  purpose     {self.asked.purpose}",
+                f"  method      {self.aggregator} {values_text(self.parameters)}",
+                f"  estimator   {values_text(self.estimator)}",
+                f"  rounds      at most {self.rounds}",
+                f"  columns     {', '.join(columns)}",
+                f"  floor       {policy.min_report} rows",
+                f"  budget      {values_text(budget) or 'none'}",
+            )
+        )
+
+
+def values_text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={shortened(str(value))}" for name, value in values.items() if value is not None)
 
 
 def statement_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: RunRequest | None = None) -> str:
@@ -83,8 +89,6 @@ def statement_text(aggregator: Aggregator, estimator: Mapping[str, Any], asked: 
     if asked is not None:
         columns = None if asked.columns is None else list(asked.columns)
         stated["asked"] = {"by": asked.by, "purpose": asked.purpose, "columns": columns}
-        if asked.study is not None:
-            stated["asked"]["study"] = asked.study
     return json.dumps(stated, sort_keys=True)
 
 
@@ -116,13 +120,7 @@ def asked_in(content: Any) -> RunRequest:
         isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns)
     ):
         raise ValueError("'columns' is not a list of names.")
-    study = content.get("study")
-    if study is not None:
-        if not isinstance(study, str):
-            raise ValueError("'study' is not text.")
-        check_study_name(study)
     return RunRequest(
-        study=study,
         by=shortened(by) or NOT_SAID,
         purpose=shortened(purpose) or NOT_SAID,
         columns=None if columns is None else tuple(columns),

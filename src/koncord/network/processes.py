@@ -31,7 +31,6 @@ class Program:
     def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
-        self.command, self.environment = tuple(command), dict(environment)
         self.mark = f"{MARK}={token_hex(16)}"
         say(f"starting {name}: {' '.join(command)}")
         with log.open("ab") as output:
@@ -44,10 +43,6 @@ class Program:
                 start_new_session=True,
                 preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
-
-    def again(self) -> "Program":
-        """The same program, started once more."""
-        return Program(self.name, self.command, log=self.log, environment=self.environment)
 
     @property
     def has_ended(self) -> bool:

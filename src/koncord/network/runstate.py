@@ -6,7 +6,7 @@ It holds nothing that a site sent: who was asked, who answered, how many bytes, 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from koncord.network.places import PLACES_VERSION, now, read_json
 from koncord.network.processes import start_time
 
 RUN_STATE_FORMAT = "koncord-run"
-RUNNING, WAITING, FINISHED, STOPPED = "running", "waiting", "finished", "stopped"
+RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +31,13 @@ class RunState:
     out: str  # folder of the result
     sites: tuple[str, ...]
     started: str  # ISO 8601, UTC
-    study: str = ""  # that it belongs to
     state: str = RUNNING
     updated: str = ""
     asked: tuple[str, ...] = ()  # messages of the exchange that goes on
     answered: tuple[str, ...] = ()  # sites that have answered it
     awaited: tuple[str, ...] = ()  # sites that have not
-    owners: Mapping[str, str] = field(default_factory=dict)  # sites whose owner is waited for, and what for
     exchanges: tuple[Mapping[str, Any], ...] = ()
     missing: tuple[Mapping[str, Any], ...] = ()
-    budgets: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # epsilon and delta of the run, by site
     clusters: int | None = None
     problem: str = ""  # why it stopped
     pid: int = 0
@@ -53,14 +50,14 @@ class RunState:
 
     def as_now(self) -> "RunState":
         """The same, or stopped if nobody drives it any more."""
-        if self.state in (RUNNING, WAITING) and not self.is_alive:
+        if self.state == RUNNING and not self.is_alive:
             gone = self.problem or "koncord run has ended without a word; go on with --resume"
             return self.over(STOPPED, problem=gone)
         return self
 
     def over(self, state: str, **changes: Any) -> "RunState":
         """The same when nothing of it goes on any more."""
-        return replace(self, state=state, asked=(), answered=(), awaited=(), owners={}, **changes)
+        return replace(self, state=state, asked=(), answered=(), awaited=(), **changes)
 
     @property
     def n_bytes(self) -> int:

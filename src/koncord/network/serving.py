@@ -3,7 +3,6 @@
 import signal
 import socket
 import ssl
-import sys
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -24,8 +23,7 @@ from koncord.network.places import Coordinator
 from koncord.network.processes import Program, say, wait_until
 from koncord.network.proxy import ANNOUNCED_AT, nginx, write_config
 
-NGINX, PAGE_PROGRAM = "nginx", "page"
-PAGE_AGAIN = 2.0  # seconds until a page that has ended is started again
+NGINX = "nginx"
 READY_WITHIN = 90.0
 WATCH_EVERY = 0.5
 LARGEST_ANNOUNCEMENT = 1 << 14  # bytes
@@ -47,17 +45,12 @@ class Serving:
     place: Coordinator
 
     def watch(self) -> None:
-        """Wait until one of them but the page ends, which is an error; take a renewed certificate into use."""
+        """Wait until one of them ends, which is an error; take a renewed certificate into use."""
         shown = self._certificate()
         while True:
-            for at, program in enumerate(self.programs):
-                if not program.has_ended:
-                    continue
-                if program.name != PAGE_PROGRAM:
+            for program in self.programs:
+                if program.has_ended:
                     raise KoncordError(f"{program.end_in_words()}.")
-                say(f"the page has ended (see {program.log}); runs go on without it")
-                time.sleep(PAGE_AGAIN)
-                self.programs[at] = program.again()
             if self._certificate() != shown:
                 shown = self._certificate()
                 for program in self.programs:
@@ -71,15 +64,12 @@ class Serving:
 
 
 @contextmanager
-def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator[Serving]:
-    """Within the block the coordinator is up; at its end nothing that was started is left.
-
-    `page` is the address and the port of the page to watch it by, or None.
-    """
+def serving(place: Coordinator) -> Iterator[Serving]:
+    """Within the block the coordinator is up; at its end nothing that was started is left."""
     place.check_certificates()
     proxy = None if place.is_insecure else nginx_command(place)
     own = own_address(place)
-    check_all_free(place, page)
+    check_all_free(place)
     if not place.is_insecure:
         place.internal.mkdir(mode=0o700, exist_ok=True)
         write_authority(place.internal, [])
@@ -98,10 +88,6 @@ def serving(place: Coordinator, page: tuple[str, int] | None = None) -> Iterator
         if proxy is not None:
             programs.append(Program(NGINX, proxy, log=place.logs / "nginx.log", environment=variables))
             wait_for(programs[-1], place.port, place.authority, own)
-        if page is not None:
-            command = [sys.executable, "-m", "koncord.network.page", str(place.folder), page[0], str(page[1])]
-            programs.append(Program(PAGE_PROGRAM, command, log=place.logs / "page.log", environment=variables))
-            wait_for(programs[-1], page[1], None, page[0])
         yield Serving(programs, place)
     finally:
         for program in reversed(programs):
@@ -127,12 +113,10 @@ def own_address(place: Coordinator) -> str:
     return "127.0.0.1" if place.listen == "*" else place.listen
 
 
-def check_all_free(place: Coordinator, page: tuple[str, int] | None) -> None:
+def check_all_free(place: Coordinator) -> None:
     """`KoncordError` if another program has a port that the coordinator needs."""
     check_free(place.internal_port, place.flower_host)
     check_free(place.port, own_address(place))
-    if page is not None:
-        check_free(page[1], page[0])
 
 
 def check_free(port: int, host: str) -> None:

@@ -4,8 +4,8 @@ The state folder holds ``table.npy``, ``answered`` and ``partition`` (the rows t
 answered of them); of a table that is read batch by batch, which stays where it is, ``sampled``, ``bounds`` and
 ``sortings``. From the first run on ``partition``, ``bounds`` and ``sortings`` are where ``joint`` says, for all state
 folders over the table (`koncord.network.tables`). Then ``site.json`` (columns, name, what the owner allows), ``key``
-and ``ca.crt`` from the invitation, and for every run ``consent/RUN.json``, what was asked and the owner's word on it,
-and ``runs/RUN/``: what the site needs to go on, and at the end ``labels.csv`` and ``model.koncord``.
+and ``ca.crt`` from the invitation, and for every run ``runs/RUN/``: what the site needs to go on, and at the end
+``labels.csv`` and ``model.koncord``.
 ``NAME.ledger.jsonl`` lists every message that left and every refusal, ``NAME.pub`` the public halves of the keys it was
 signed with, ``runs.txt`` the runs that the site took part in. Nobody else may enter the folder.
 """
@@ -16,8 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import date
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -31,9 +30,8 @@ from koncord.aggregate.base import Aggregator, sends_rows
 from koncord.aggregate.private import check_private_form
 from koncord.aggregate.registry import AGGREGATORS, aggregator_named
 from koncord.data.files import Table
-from koncord.errors import ConsentRefused, DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
+from koncord.errors import DisclosureRefused, KoncordError, MessageError, NotAllowed, UnknownMethod
 from koncord.model.globalmodel import GlobalModel
-from koncord.network.consent import REFUSED, WAITING, Terms, consent_to, hold
 from koncord.network.limits import check_no_weaker
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
 from koncord.network.places import Invitation
@@ -51,7 +49,7 @@ from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
 from koncord.protocol.chain import receipt_for
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
-from koncord.protocol.wire import unpack, wire_name
+from koncord.protocol.wire import unpack
 from koncord.runs.assignments import csv_bytes, labeled
 from koncord.runs.assignments import write_labels as write_batches
 from koncord.session.checkpoint import SiteMemory
@@ -76,19 +74,19 @@ RUNS = "runs.txt"
 OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
 LEARNED = "learned.json"  # certificate authorities that were announced after the invitation
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
+SAID_NO = "refused at the site"  # an owner's no, as it leaves
 LABELS = "labels.csv"  # of a run: the cluster of every row
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
-CONSENT, RELEASE = "consent", "release"  # what a site waits for its owner to give
 
 
 class Reply(NamedTuple):
-    """What a site sends in one exchange: replies, or that it waits for its owner, or that its owner refused."""
+    """What a site sends in one exchange."""
 
     replies: Sequence[bytes] = ()
     seconds: Sequence[float] = ()  # that each took
     receipt: str = ""  # of a site with a key
-    waiting: str = ""
-    refused: str | None = None  # why, in the owner's words or those of the owner's rules
+    question: str = ""  # to the owner of the site, who is asked first; it does not leave
+    refused: str = ""  # what leaves if its owner said no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +100,6 @@ class SiteFolder:
     levels: Mapping[str, tuple[str, ...]]  # of the columns that are categories
     ledgers: str  # folder of the ledger
     policy: SitePolicy
-    terms: Terms = field(default_factory=Terms)
     is_streamed: bool = False  # whether the table is read batch by batch, where it lies
     is_apart: bool = False  # whether it answers apart from other state folders that have equal rows
 
@@ -140,7 +137,6 @@ class SiteFolder:
         *,
         levels: Mapping[str, tuple[str, ...]] | None = None,
         ledgers: Path | None = None,
-        terms: Terms | None = None,
         may_weaken: bool = True,
         is_apart: bool = False,
     ) -> Self:
@@ -169,7 +165,6 @@ class SiteFolder:
             levels=dict(levels or {}),
             ledgers=str((ledgers or folder).resolve()),
             policy=replace(policy, methods=methods),  # by name: what is usual may change with koncord
-            terms=terms or Terms(),
             is_streamed=isinstance(X, StreamedSource),
             is_apart=is_apart or (before is not None and before.is_apart),
         )
@@ -300,7 +295,6 @@ class SiteFolder:
                 changed=content.get("changed", SitePolicy.changed),
                 allows_disclosure=content["allows_disclosure"],
             ),
-            terms=Terms.from_record(content.get("consent", {})),
             is_streamed=content.get("is_streamed", False),
             is_apart=content.get("is_apart", False),
         )
@@ -317,7 +311,6 @@ class SiteFolder:
             "ledgers": self.ledgers,
             "privacy": budget,
             **limits,
-            "consent": self.terms.as_record(),
             "is_streamed": self.is_streamed,
             "is_apart": self.is_apart,
         }
@@ -358,26 +351,30 @@ def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, t
     return whole.hexdigest()
 
 
-def answer_record(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> dict[str, Any]:
+def answer_record(
+    folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes], *, agreed: bool | None = True
+) -> dict[str, Any]:
     """What leaves a site for one exchange, by the names it has on the wire (`koncord.protocol.received`).
 
-    Of a site that waits for its owner nothing leaves but that it waits.
+    Or the question to its owner, who is asked first.
     """
-    reply = answer(folder, run, exchange, method, messages)
-    if reply.waiting:
-        return {"waiting": reply.waiting}
-    if reply.refused is not None:
+    reply = answer(folder, run, exchange, method, messages, agreed=agreed)
+    if reply.question:
+        return {"question": reply.question}
+    if reply.refused:
         return {"refused": reply.refused}
     sent = {"replies": list(reply.replies), "seconds": list(reply.seconds), "version": koncord.__version__}
     return {**sent, "receipt": reply.receipt} if reply.receipt else sent
 
 
-def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> Reply:
+def answer(
+    folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes], *, agreed: bool | None = True
+) -> Reply:
     """The site's replies to one exchange and the seconds each took; what it needs to go on is on disk before.
 
-    Before its owner has agreed to the run nothing is read but the statement. Whatever is refused is in the ledger
-    before the refusal leaves. How long an answer took depends on the rows: it is sent in whole seconds, and with a
-    privacy budget not at all.
+    `agreed` is the word of its owner on the run; None is that the owner is to be asked, and reads the statement alone.
+    Whatever is refused is in the ledger before the refusal leaves. How long an answer took depends on the rows: it is
+    sent in whole seconds, and with a privacy budget not at all.
     """
     place = SiteFolder.load(folder)
     is_named = RUN_NAME.fullmatch(run) is not None
@@ -388,13 +385,11 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
         aggregator, estimator = asked_method(place, method)
         statement = asked_statement(place, method, aggregator)
         check_run(place, run)
-        consent = consent_to(folder, run, statement, place.terms, terms_of(place, statement), date.today())
-    if consent.state == WAITING:
-        return Reply(waiting=CONSENT)
-    if consent.state == REFUSED:
-        reason = consent.reason or "no reason given"
-        ledger.refuse(ConsentRefused(f"site {place.name!r} takes no part in run {run}: {reason}"))
-        return Reply(refused=reason)
+    if agreed is None:
+        return Reply(question=statement.question(run, used_columns(place, statement), place.policy))
+    if not agreed:
+        ledger.refuse(NotAllowed(f"site {place.name!r} takes no part in run {run}: {SAID_NO}."))
+        return Reply(refused=SAID_NO)
     with noting_refusal(ledger):
         claim(place)
         note_run(place, run)
@@ -408,9 +403,6 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
         if site.guard.is_over and not (own / LABELS).exists():
             write_labels(own, site, messages[-1])
-    kinds = tuple(aggregator.replies.values())
-    if place.terms.holds and hold(folder, run, exchange, [readable(reply, kinds) for reply in answered.replies]):
-        return Reply(waiting=RELEASE)
     receipt = ""
     if sign is not None:
         receipt = receipt_for(
@@ -448,17 +440,6 @@ def asked_statement(place: SiteFolder, method: str, aggregator: Aggregator) -> S
         raise UnknownMethod(f"site {place.name!r} was asked with a statement that it cannot read ({error}).") from error
 
 
-def terms_of(place: SiteFolder, statement: Statement) -> dict[str, Any]:
-    """What the site itself brings to a run: its owner sees it beside the statement."""
-    budget = place.policy.budget
-    return {
-        "min_report": place.policy.min_report,
-        "privacy": None if budget is None else budget.as_dict(),
-        "columns": list(used_columns(place, statement)),
-        "holds": place.terms.holds,
-    }
-
-
 def used_columns(place: SiteFolder, statement: Statement) -> tuple[str, ...]:
     """Those of the site's columns that the run is about, in the table's order."""
     asked = statement.asked.columns
@@ -471,23 +452,6 @@ def stated_columns(place: SiteFolder, statement: Statement) -> tuple[str, ...]:
     if not columns:
         raise NotAllowed(f"site {place.name!r} has none of the columns that the run is about.")
     return columns
-
-
-def readable(reply: bytes, kinds: Sequence[type[Any]]) -> dict[str, Any]:
-    """Every number of a reply of the method, of one of these kinds, for its owner to read."""
-    message, round_ = unpack(reply, (*setup.REPLIES.values(), *kinds))
-    values = {each.name: getattr(message, each.name) for each in fields(message)}
-    return {
-        "message": wire_name(type(message)),
-        "round": round_,
-        "bytes": len(reply),
-        "sha256": hashlib.sha256(reply).hexdigest(),
-        "fields": {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in values.items()
-            if value is not None
-        },
-    }
 
 
 @contextmanager

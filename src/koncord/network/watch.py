@@ -9,8 +9,7 @@ from koncord.aggregate.base import Replies
 from koncord.network.flower.link import FlowerLink
 from koncord.network.places import Coordinator
 from koncord.network.processes import say
-from koncord.network.runstate import RUNNING, WAITING, RunState, write_state
-from koncord.protocol.setup import Moments
+from koncord.network.runstate import RUNNING, RunState, write_state
 from koncord.session.rounds import RoundRequest
 
 
@@ -30,14 +29,13 @@ class Watched(FlowerLink):
     def __init__(self, place: Coordinator, state: RunState, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, coordinator=place, **options)
         self.place, self.state = place, state
-        self._waited_for: Mapping[str, str] = {}
 
     def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         began = perf_counter()
         n_before, sent_before = len(self.absences), len(self.departures)
         kinds = tuple(dict.fromkeys(type(message).__name__ for each in asked for message in each.down.values()))
         awaited = tuple(sorted({site for each in asked for site in each.down} - set(self.set_aside)))
-        self.note(state=RUNNING, asked=kinds, answered=(), awaited=awaited, owners={})
+        self.note(state=RUNNING, asked=kinds, answered=(), awaited=awaited)
         received = super().exchange_all(asked)
         answered, seconds = sorted(set().union(*received)), perf_counter() - began
         absences = self.absences[n_before:]
@@ -53,22 +51,13 @@ class Watched(FlowerLink):
             asked=(),
             answered=(),
             awaited=(),
-            owners={},
             exchanges=(*self.state.exchanges, exchange),
             missing=(*self.state.missing, *map(asdict, absences)),
-            budgets={**self.state.budgets, **budgets_in(received)},
         )
         missing = [f"{absence.site} ({absence.reason})" for absence in absences]
         line = f"exchange {self.n_exchanges}: {' + '.join(kinds)}: {', '.join(answered)} ({seconds:.1f} s)"
         say(line + (f"; missing: {', '.join(missing)}" if missing else ""))
         return received
-
-    def note_waiting(self, sites: Mapping[str, str]) -> None:
-        if sites != self._waited_for:
-            for site, what in sites.items():
-                say(f"waiting for {site}: {what}")
-            self.note(state=WAITING, awaited=tuple(sites), owners=dict(sites))
-            self._waited_for = dict(sites)
 
     def note_progress(self, answered: Collection[str], awaited: Collection[str]) -> None:
         now = {"answered": tuple(sorted({*self.state.answered, *answered})), "awaited": tuple(sorted(awaited))}
@@ -82,13 +71,3 @@ class Watched(FlowerLink):
         """Write what has changed of the state of the run."""
         self.state = replace(self.state, **changes)
         write_state(self.place.folder, self.state)
-
-
-def budgets_in(received: Sequence[Replies]) -> dict[str, dict[str, float]]:
-    """The privacy budget that sites state for the run, with their first reply."""
-    messages = ((site, message) for replies in received for site, message in replies.items())
-    return {
-        site: {"epsilon": message.epsilon, "delta": message.delta}
-        for site, message in messages
-        if isinstance(message, Moments) and message.epsilon is not None and message.delta is not None
-    }

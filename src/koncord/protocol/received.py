@@ -20,14 +20,13 @@ MOST_SECONDS = 366 * 86400.0  # of one answer: a year; many sites' sums stay fin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """The answer of one site to one exchange: its replies, or why there are none (yet)."""
+    """The answer of one site to one exchange: its replies, or why there are none."""
 
     replies: tuple[bytes, ...] = ()
     seconds: tuple[float, ...] = ()  # that each reply took at the site; empty where it does not say
     receipt: Receipt | None = None  # of a site with a key
     version: str = ""  # of koncord at the site, as it says
     error: str | None = None
-    waiting: str | None = None  # what it waits for its owner to give: consent to the run, or release of its reply
     refused: str | None = None  # why its owner takes no part in the run
 
 
@@ -38,10 +37,11 @@ def read_record(record: Mapping[str, Any], n_asked: int) -> Received:
         if not isinstance(error, str):
             raise MessageError("its error is not text.")
         return Received(error=shortened(error) or "no reason given")
-    if "waiting" in record:
-        return Received(waiting=read_word(record["waiting"], "what it waits for"))
     if "refused" in record:
-        return Received(refused=read_word(record["refused"], "why its owner refused"))
+        refused = record["refused"]
+        if not isinstance(refused, str):
+            raise MessageError("why its owner refused is not text.")
+        return Received(refused=shortened(refused) or "no reason given")
     replies = record.get("replies")
     # An integer in the place of bytes would become that many bytes.
     if not isinstance(replies, list) or not all(type(reply) is bytes for reply in replies):
@@ -60,12 +60,6 @@ def read_record(record: Mapping[str, Any], n_asked: int) -> Received:
         receipt=read_receipt(record["receipt"], replies) if "receipt" in record else None,
         version=shortened(version, LONGEST_VERSION),
     )
-
-
-def read_word(word: Any, what: str) -> str:
-    if not isinstance(word, str):
-        raise MessageError(f"{what} is not text.")
-    return shortened(word) or "no reason given"
 
 
 def read_receipt(text: Any, replies: list[bytes]) -> Receipt:

@@ -91,8 +91,6 @@ class ServerPolicy:
         Seconds it waits when phase 1, which takes longest, is among what the sites are asked.
     wait : float, default 120
         Seconds to wait for sites to connect before the run begins.
-    owner_wait : float, default 3600
-        Seconds to wait, in all, for the owner of a site that is asked in person.
     """
 
     min_sites: int = 2
@@ -100,12 +98,11 @@ class ServerPolicy:
     round_timeout: float = 120.0
     first_timeout: float = 3600.0
     wait: float = 120.0
-    owner_wait: float = 3600.0
 
     def __post_init__(self) -> None:
         from koncord._validation import check_count, check_number
 
         check_count("min_sites", self.min_sites, owner=self)
         check_count("min_support", self.min_support, owner=self)
-        for name in ("round_timeout", "first_timeout", "wait", "owner_wait"):
+        for name in ("round_timeout", "first_timeout", "wait"):
             check_number(name, getattr(self, name), owner=self, least=0, above=True)

@@ -92,23 +92,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Came:
-    """What came back from one or more questions of one exchange."""
+    """What came back in one exchange."""
 
     received: dict[str, Received] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     declined: dict[str, str] = field(default_factory=dict)  # by the owner of the site, and why
-    waiting: dict[str, str] = field(default_factory=dict)  # for the owner of the site, and for what
-
-    def with_later(self, later: "Came") -> "Came":
-        """The same after the sites that waited were asked again."""
-        return Came(
-            received={**self.received, **later.received},
-            missing={**self.missing, **later.missing},
-            refused={**self.refused, **later.refused},
-            declined={**self.declined, **later.declined},
-            waiting=later.waiting,
-        )
 
 
 class Exchange:
@@ -141,7 +130,7 @@ class Exchange:
         expected = {*self.last, *self.roll.answered}
         while time.monotonic() < end:
             self.take_answers()
-            self.asked.progress(self.came.received.keys(), {*self.waiting.values(), *self.away, *self.came.waiting})
+            self.asked.progress(self.came.received.keys(), {*self.waiting.values(), *self.away})
             if not self.waiting and not self.is_waited_for(expected):
                 break
             time.sleep(min(max((time.monotonic() - began) / LOOKS_IN_ALL, LOOKS[0]), LOOKS[1]))
@@ -149,14 +138,14 @@ class Exchange:
         came = self.came
         came.missing.update({site: why for site, (_, why) in self.away.items()})
         came.missing.update(dict.fromkeys(self.waiting.values(), f"no answer in {self.asked.timeout:g} s"))
-        self.roll.answered = {*(self.roll.answered - set(self.asked.nodes)), *came.received, *came.waiting}
+        self.roll.answered = {*(self.roll.answered - set(self.asked.nodes)), *came.received}
         return came
 
     def is_waited_for(self, expected: Collection[str]) -> bool:
         """Whether a site that is away may still come back in time, and is wanted."""
         if not self.away:
             return False
-        others = {*self.came.received, *self.came.waiting, *self.waiting.values()}
+        others = {*self.came.received, *self.waiting.values()}
         too_few = len(others) < self.asked.needed
         earliest = time.monotonic() - self.asked.returns_within
         wanted = {site for site, (since, _) in self.away.items() if since > earliest and (too_few or site in expected)}
@@ -234,8 +223,6 @@ class Exchange:
             return
         if received.error is not None:
             came.missing[site] = received.error
-        elif received.waiting is not None:
-            came.waiting[site] = received.waiting
         elif received.refused is not None:
             came.declined[site] = received.refused
         else:

@@ -1,8 +1,6 @@
 """The link of `koncord run`: every exchange goes through the run of Flower that it has claimed."""
 
 import os
-import time
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -16,11 +14,6 @@ from koncord.session.policy import ServerPolicy
 from koncord.session.rounds import RoundRequest
 from koncord.session.transport import Carried, Journal, PackedLink, set_aside_for
 
-ASK_AGAIN = 2.0  # seconds until a site that waits for its owner is asked the same again
-NOT_YET = {
-    "consent": "its owner has not agreed to the run yet",
-    "release": "its owner has not released its reply yet",
-}
 REVOKED = "its key was revoked"
 
 
@@ -68,7 +61,6 @@ class FlowerLink(PackedLink):
         self.policy = policy
         self.keys, self.receipts, self.coordinator = dict(keys or {}), receipts, coordinator
         self._waits = policy.round_timeout
-        self._waited: Counter[str] = Counter()  # seconds for the owner of each site
 
     def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
         # One site that comes late does its phase 1 while the others go on.
@@ -79,14 +71,7 @@ class FlowerLink(PackedLink):
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
         gone = self.revoked()
         asked = {site: messages for site, messages in down.items() if site not in gone}
-        came = self._ask(exchange, asked, needed=self.policy.min_sites)
-        while waited := [site for site in came.waiting if self._waited[site] < self.policy.owner_wait]:
-            self.note_waiting({site: NOT_YET.get(came.waiting[site], "its owner") for site in waited})
-            began = time.monotonic()
-            time.sleep(ASK_AGAIN)
-            again = self._ask(exchange, {site: down[site] for site in waited if site not in self.revoked()})
-            self._waited.update(dict.fromkeys(waited, time.monotonic() - began))
-            came = came.with_later(again)
+        came = self._ask(exchange, asked)
         gone = self.revoked()  # also one that answered in between
         self.note_answers({site: answer.version for site, answer in came.received.items() if answer.version})
         refused = {site: set_aside_for(reason) for site, reason in {**came.refused, **self._unsigned(came)}.items()}
@@ -96,7 +81,7 @@ class FlowerLink(PackedLink):
         taken = {site: came.received[site] for site in down if site in came.received and site not in refused}
         return Carried(
             replies={site: list(answer.replies) for site, answer in taken.items()},
-            missing={**came.missing, **{site: NOT_YET.get(why, why) for site, why in came.waiting.items()}},
+            missing=came.missing,
             refused=refused,
             seconds={site: answer.seconds for site, answer in taken.items() if answer.seconds},
         )
@@ -105,16 +90,13 @@ class FlowerLink(PackedLink):
         """Sites whose key was revoked by now."""
         return set() if self.coordinator is None else self.coordinator.revoked()
 
-    def note_waiting(self, sites: Mapping[str, str]) -> None:
-        """Called while the owners of some sites are waited for, with what for."""
-
     def note_progress(self, answered: Collection[str], awaited: Collection[str]) -> None:
         """Called when sites have answered the exchange that goes on, with all that have and all that have not."""
 
     def note_answers(self, versions: Mapping[str, str]) -> None:
         """Called when some sites have answered, with the version of koncord each says it has."""
 
-    def _ask(self, exchange: int, down: Mapping[str, Sequence[bytes]], *, needed: int = 0) -> Came:
+    def _ask(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Came:
         asked = Asked(
             run=self.run,
             exchange=exchange,
@@ -123,7 +105,7 @@ class FlowerLink(PackedLink):
             nodes={site: self.nodes[site] for site in down},
             timeout=self._waits,
             returns_within=self.policy.round_timeout,
-            needed=needed,
+            needed=self.policy.min_sites,
             revoked=self.revoked,
             progress=self.note_progress,
         )

@@ -1,13 +1,11 @@
 """What a coordinator knows of its sites, in one place: its own registry, what they last said, and Flower's list."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koncord.errors import KoncordError
 from koncord.network.flower import control
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.serving import is_running
-from koncord.network.studies import Study, read_studies
 
 NOT_KNOWN, NOT_SEEN = "not known", "not seen yet"
 
@@ -26,7 +24,6 @@ class SiteNow:
     invited: str
     revoked: str | None
     reason: str
-    studies: tuple[str, ...]  # that it takes part in
 
 
 def sites_of(place: Coordinator) -> list[SiteNow]:
@@ -37,13 +34,10 @@ def sites_of(place: Coordinator) -> list[SiteNow]:
             known = control.nodes(place)
         except KoncordError:  # it stops at this moment
             known = {}
-    studies = read_studies(place.folder)
-    return [site_now(place, site, known.get(site.node or 0), studies) for site in place.registered()]
+    return [site_now(place, site, known.get(site.node or 0)) for site in place.registered()]
 
 
-def site_now(
-    place: Coordinator, site: RegisteredSite, node: control.KnownKey | None, studies: Sequence[Study] = ()
-) -> SiteNow:
+def site_now(place: Coordinator, site: RegisteredSite, node: control.KnownKey | None) -> SiteNow:
     answered, version = place.seen(site.name)
     now = NOT_KNOWN if node is None else node.state
     return SiteNow(
@@ -58,5 +52,4 @@ def site_now(
         invited=site.invited,
         revoked=site.revoked,
         reason=site.reason,
-        studies=tuple(study.name for study in studies if site.name in study.sites),
     )
