@@ -107,18 +107,6 @@ def test_signatures_are_of_one_key_and_one_text():
     assert not is_signed(public, b"text", b"rubbish")
 
 
-def test_a_site_that_was_invited_by_an_older_koncord_is_still_known(tmp_path):
-    place = Coordinator(folder=tmp_path / "c", hosts=("localhost",), listen="*", port=1, internal_port=2)
-    place.create()
-    old = {"format": "koncord-invited-site", "version": 1, "site": "north", "node": 7}
-    (place.folder / "sites" / "north.json").write_text(json.dumps(old))
-    assert place.registered() == [RegisteredSite(name="north", node=7)]
-    assert place.sites() == {"north": 7}
-    place.write_site(RegisteredSite(name="south", node=8, revoked="2026-11-16"))
-    assert place.sites() == {"north": 7}
-    assert place.revoked() == {"south"}
-
-
 # --- certificates that are renewed ---
 
 

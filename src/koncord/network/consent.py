@@ -134,12 +134,12 @@ class Terms:
 
     @classmethod
     def from_record(cls, content: Mapping[str, Any]) -> Self:
-        rules = content.get("rules")
+        rules = content["rules"]
         return cls(
             rules=None if rules is None else Rules.from_record(rules),
-            studies={name: Rules.from_record(each) for name, each in content.get("studies", {}).items()},
-            asks=content.get("asks", False),
-            holds=content.get("holds", False),
+            studies={name: Rules.from_record(each) for name, each in content["studies"].items()},
+            asks=content["asks"],
+            holds=content["holds"],
         )
 
     def sections(self) -> dict[str, Rules]:

@@ -37,7 +37,7 @@ from koncord.network.consent import REFUSED, WAITING, Terms, consent_to, hold
 from koncord.network.limits import check_no_weaker
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
 from koncord.network.peers import parties_of, session_name, write_peers
-from koncord.network.places import Invitation
+from koncord.network.places import PLACES_VERSION, Invitation, read_json
 from koncord.network.shared import (
     claim,
     held_together,
@@ -76,8 +76,8 @@ from koncord.types import FloatArray
 if TYPE_CHECKING:
     from koncord.privacy.releases import Parties
 
+STATE_FORMAT = "koncord-site"
 RUNS = "runs.txt"
-OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
 LEARNED = "learned.json"  # certificate authorities that were announced after the invitation
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
 LABELS = "labels.csv"  # of a run: the cluster of every row
@@ -113,8 +113,8 @@ class SiteFolder:
     @property
     def methods(self) -> tuple[str, ...]:
         """Aggregators that the site takes part in, and estimators of other packages that it runs."""
-        usual = usual_methods(with_rows=self.policy.allows_disclosure)
-        return usual if self.policy.methods is None else self.policy.methods
+        assert self.policy.methods is not None  # `create` names the usual ones
+        return self.policy.methods
 
     @property
     def ledger(self) -> Path:
@@ -207,8 +207,6 @@ class SiteFolder:
             ledgers.mkdir(exist_ok=True)
         folder.chmod(0o700)
         (folder / "runs").mkdir(exist_ok=True)
-        if (folder / OLDER_RUNS).exists() and not (folder / RUNS).exists():
-            (folder / OLDER_RUNS).rename(folder / RUNS)
         write_atomic(folder / "key", invitation.key.encode(), private=True)
         if invitation.key:
             note_public(Path(made.ledgers) / f"{made.name}.pub", invitation.key)
@@ -289,29 +287,28 @@ class SiteFolder:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        content = json.loads((folder / "site.json").read_text(encoding="utf-8"))
-        methods = content.get("methods")  # a folder of before there was a list has none
+        content = read_json(folder / "site.json", STATE_FORMAT, "the state of a site")
         return cls(
             folder=folder,
             name=content["name"],
             columns=tuple(content["columns"]),
             digest=content["digest"],
-            levels={name: tuple(own) for name, own in content.get("levels", {}).items()},
+            levels={name: tuple(own) for name, own in content["levels"].items()},
             ledgers=content["ledgers"],
             policy=SitePolicy(
                 min_report=content["min_report"],
                 budget=None if content["privacy"] is None else Budget(**content["privacy"]),
-                methods=None if methods is None else tuple(methods),
-                max_rounds=content.get("max_rounds"),
-                max_runs=content.get("max_runs"),
-                total_epsilon=content.get("total_epsilon"),
-                changed=content.get("changed", SitePolicy.changed),
+                methods=tuple(content["methods"]),
+                max_rounds=content["max_rounds"],
+                max_runs=content["max_runs"],
+                total_epsilon=content["total_epsilon"],
+                changed=content["changed"],
                 allows_disclosure=content["allows_disclosure"],
-                allows_sums=content.get("allows_sums", SitePolicy.allows_sums),
+                allows_sums=content["allows_sums"],
             ),
-            terms=Terms.from_record(content.get("consent", {})),
-            is_streamed=content.get("is_streamed", False),
-            is_apart=content.get("is_apart", False),
+            terms=Terms.from_record(content["consent"]),
+            is_streamed=content["is_streamed"],
+            is_apart=content["is_apart"],
         )
 
     def content(self) -> dict[str, Any]:
@@ -319,6 +316,8 @@ class SiteFolder:
         limits = asdict(self.policy)
         budget = limits.pop("budget")
         return {
+            "format": STATE_FORMAT,
+            "version": PLACES_VERSION,
             "name": self.name,
             "columns": self.columns,
             "digest": self.digest,
