@@ -30,7 +30,6 @@ from koncord.cli import (
     invite,
     join,
     ledger,
-    partition,
     predict,
     refuse,
     release,
@@ -51,7 +50,7 @@ COMMANDS: tuple[Command, ...] = (
     *(check, estimate, fit, predict, report),
     *(serve, request, invite, join, approve, refuse, release),
     *(study, run_, forget, runs, sites, revoke, renew, ledger),
-    *(demo, partition),
+    demo,
 )
 
 SUCCESS, FAILURE, WRONG_CALL, STOPPED = 0, 1, 2, 130
