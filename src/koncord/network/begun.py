@@ -23,7 +23,7 @@ from koncord.network.places import Coordinator
 from koncord.runs.folder import LOCK, MODEL, check_folder
 from koncord.session.checkpoint import FileJournal
 
-SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
+SETTINGS, JOURNAL = "resume.json", "journal"
 # What the record of a run says, whose tables and labels are at the sites.
 AT_THE_SITES: Mapping[str, Any] = {"files": "at the site", "labels_at_sites": True}
 

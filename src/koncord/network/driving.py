@@ -15,8 +15,7 @@ from koncord.aggregate.base import Aggregator
 from koncord.aggregate.private import check_private_form
 from koncord.errors import ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.estimate.named import estimator_named
-from koncord.network.begun import AT_THE_SITES, RECEIPTS, BegunRun, new_name, sole_run
-from koncord.network.certificates import is_signed
+from koncord.network.begun import AT_THE_SITES, BegunRun, new_name, sole_run
 from koncord.network.flower.carrier import Carrier
 from koncord.network.flower.exchange import Roll
 from koncord.network.flower.link import FlowerLink
@@ -121,8 +120,6 @@ def drive(
             policy=policy,
             journal=begun.journal,
             left_out=begun.left_out,
-            keys=keys_of(place, nodes),
-            receipts=begun.folder / RECEIPTS,
         )
         run = federation.run if budget is None else partial(run_summed, budget, begun, stated)
         with noting_cause(begun, link):
@@ -271,12 +268,6 @@ def first_state(begun: BegunRun, request: RunRequest, stated: str, aggregator: A
             study=request.study or "",
         )
     )
-
-
-def keys_of(place: Coordinator, nodes: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether a site's key signed some bytes, for those of the sites that have one."""
-    sites = [site for site in place.registered() if site.name in nodes and site.public]
-    return {site.name: partial(is_signed, site.public.encode()) for site in sites}
 
 
 def wait_for_sites(roll: Roll, nodes: Mapping[str, int | None], policy: ServerPolicy) -> None:

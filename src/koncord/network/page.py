@@ -19,7 +19,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Red
 
 from koncord._files import write_atomic
 from koncord._words import counted
-from koncord.network.begun import RECEIPTS
 from koncord.network.overview import NOT_KNOWN, SiteNow, sites_of
 from koncord.network.places import Coordinator, now
 from koncord.network.runstate import FINISHED, RUNNING, WAITING, RunState, read_states
@@ -94,14 +93,6 @@ def make_app(place: Coordinator, token: str) -> FastAPI:
         return HTMLResponse(
             path.read_text(encoding="utf-8"), headers={"Content-Security-Policy": "frame-ancestors 'none'"}
         )
-
-    @app.get("/runs/{name}/receipts")
-    def receipts(name: str) -> Response:
-        state = run_named(place, name)
-        path = None if state is None else Path(state.out) / RECEIPTS
-        if path is None or not path.is_file():
-            return not_there()
-        return PlainTextResponse(path.read_text(encoding="utf-8"))
 
     @app.get("/health")
     def health() -> JSONResponse:
@@ -280,10 +271,7 @@ def run_page(state: RunState) -> str:
     }
     shown = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items() if text)
     head = "<tr><th>exchange<th>asked<th>seconds<th>bytes<th>answered<th>missing</tr>"
-    links = {"report": "the report"} if state.state == FINISHED else {}
-    if state.exchanges:
-        links["receipts"] = "the ledger: what the sites signed of each exchange"
-    report = "".join(f'<p><a href="/runs/{escape(state.run)}/{path}">{text}</a></p>' for path, text in links.items())
+    report = f'<p><a href="/runs/{escape(state.run)}/report">the report</a></p>' if state.state == FINISHED else ""
     exchanges = f'<div class="scroll"><table>{head}{rows}</table></div>' if rows else '<p class="dim">none is over</p>'
     return html_document(
         f"run {state.run}",

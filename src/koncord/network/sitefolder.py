@@ -6,8 +6,8 @@ answered of them); of a table that is read batch by batch, which stays where it 
 folders over the table (`koncord.network.tables`). Then ``site.json`` (columns, name, what the owner allows), ``key``
 and ``ca.crt`` from the invitation, and for every run ``consent/RUN.json``, what was asked and the owner's word on it,
 and ``runs/RUN/``: what the site needs to go on, and at the end ``labels.csv`` and ``model.koncord``.
-``NAME.ledger.jsonl`` lists every message that left and every refusal, ``NAME.pub`` the public halves of the keys it was
-signed with, ``runs.txt`` the runs that the site took part in. Nobody else may enter the folder.
+``NAME.ledger.jsonl`` lists every message that left and every refusal, ``runs.txt`` the runs that the site took part in.
+Nobody else may enter the folder.
 """
 
 import hashlib
@@ -50,7 +50,6 @@ from koncord.network.shared import (
 from koncord.network.tables import write_marks
 from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
-from koncord.protocol.chain import receipt_for
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.protocol.wire import unpack, wire_name
 from koncord.runs.assignments import csv_bytes, labeled
@@ -90,7 +89,6 @@ class Reply(NamedTuple):
 
     replies: Sequence[bytes] = ()
     seconds: Sequence[float] = ()  # that each took
-    receipt: str = ""  # of a site with a key
     waiting: str = ""
     refused: str | None = None  # why, in the owner's words or those of the owner's rules
 
@@ -208,8 +206,6 @@ class SiteFolder:
         folder.chmod(0o700)
         (folder / "runs").mkdir(exist_ok=True)
         write_atomic(folder / "key", invitation.key.encode(), private=True)
-        if invitation.key:
-            note_public(Path(made.ledgers) / f"{made.name}.pub", invitation.key)
         trust(folder, invitation)
         if isinstance(X, StreamedSource):
             X.save(folder)
@@ -350,16 +346,6 @@ def trust(folder: Path, invitation: Invitation, new: bytes = b"") -> None:
     write_atomic(folder / "ca.crt", (invitation.authority + learned).encode(), private=True)
 
 
-def note_public(path: Path, private: str) -> None:
-    """Add the public half of a key to those that the ledger was signed with."""
-    from koncord.network.certificates import public_half
-
-    public = public_half(private.encode()).decode()
-    known = path.read_text(encoding="ascii").splitlines() if path.exists() else []
-    if public not in known:
-        write_atomic(path, "\n".join([*known, public, ""]).encode())
-
-
 def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]] | None = None) -> str:
     whole = hashlib.sha256(json.dumps([columns, X.shape, *([dict(levels)] if levels else [])]).encode())
     whole.update(np.ascontiguousarray(X, dtype="<f8").tobytes())
@@ -376,8 +362,7 @@ def answer_record(folder: Path, run: str, exchange: int, method: str, messages: 
         return {"waiting": reply.waiting}
     if reply.refused is not None:
         return {"refused": reply.refused}
-    sent = {"replies": list(reply.replies), "seconds": list(reply.seconds), "version": koncord.__version__}
-    return {**sent, "receipt": reply.receipt} if reply.receipt else sent
+    return {"replies": list(reply.replies), "seconds": list(reply.seconds), "version": koncord.__version__}
 
 
 def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequence[bytes]) -> Reply:
@@ -389,8 +374,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     """
     place = SiteFolder.load(folder)
     is_named = RUN_NAME.fullmatch(run) is not None
-    sign = place.signer()
-    ledger = Ledger(place.ledger, run=run if is_named else NO_RUN, site=place.name, sign=sign)
+    ledger = Ledger(place.ledger, run=run if is_named else NO_RUN, site=place.name)
     with noting_refusal(ledger):
         own = place.run_folder(run)
         aggregator, estimator = asked_method(place, method)
@@ -406,7 +390,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     with noting_refusal(ledger):
         claim(place)
         note_run(place, run)
-        parties = stated_parties(place, statement, sign, run, method)
+        parties = stated_parties(place, statement, run, method)
     with locked(own / "lock"), one_thread():
         with noting_refusal(ledger):
             uses = stated_columns(place, statement)
@@ -420,12 +404,7 @@ def answer(folder: Path, run: str, exchange: int, method: str, messages: Sequenc
     kinds = (*aggregator.replies.values(), *reply_kinds(parties))
     if place.terms.holds and hold(folder, run, exchange, [readable(reply, kinds) for reply in answered.replies]):
         return Reply(waiting=RELEASE)
-    receipt = ""
-    if sign is not None:
-        receipt = receipt_for(
-            place.ledger, answered.replies, sign, site=place.name, run=run, exchange=exchange
-        ).as_text()
-    return Reply(answered.replies, told_seconds(answered.seconds, place.policy.budget), receipt)
+    return Reply(answered.replies, told_seconds(answered.seconds, place.policy.budget))
 
 
 def held_site(place: SiteFolder, parties: "Parties | None", shared: Mapping[str, Any]) -> tuple[Site, str]:
@@ -483,9 +462,7 @@ def stated_columns(place: SiteFolder, statement: Statement) -> tuple[str, ...]:
     return columns
 
 
-def stated_parties(
-    place: SiteFolder, statement: Statement, sign: Callable[[bytes], bytes] | None, run: str, method: str
-) -> "Parties | None":
+def stated_parties(place: SiteFolder, statement: Statement, run: str, method: str) -> "Parties | None":
     """The sites of the run's secure sums, if it has them and this site's owner allows them."""
     sums = statement.sums
     if sums is None:
@@ -494,7 +471,7 @@ def stated_parties(
         raise NotAllowed(
             f"site {place.name!r} was asked to add to secure sums, which its owner does not allow (--secure-sums)."
         )
-    return parties_of(place.folder, place.name, sums, place.policy.budget, sign, session_name(method, run))
+    return parties_of(place.folder, place.name, sums, place.policy.budget, place.signer(), session_name(method, run))
 
 
 def reply_kinds(parties: "Parties | None") -> tuple[type[Any], ...]:
