@@ -1,22 +1,18 @@
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import save
 from scipy.spatial.distance import mahalanobis
 from scipy.stats import chi2
 
 from koncord import FederatedClustering, GlobalModel
-from koncord.aggregate.diagnostics import Diagnostics, KChoice, UpsilonChoice
+from koncord.aggregate.diagnostics import Diagnostics, UpsilonChoice
 from koncord.errors import ModelFileError
 from koncord.kernels.gaussians import Gaussians
 from koncord.model.facts import Promise, SessionFacts
 from koncord.protocol.departures import Absence
-
-OLD = Path(__file__).parent / "version2"
 
 
 @pytest.fixture
@@ -100,8 +96,9 @@ def test_rows_are_scaled_before_they_are_labeled(model):
 
 
 def header(**changes):
-    plain = {"format": "koncord-global-model", "version": 1, "columns": ["x"], "sites": [], "local_counts": []}
-    plain |= {"seed": None, "settings": {}, "info": {}, "versions": {}}
+    plain = {"format": "koncord-global-model", "version": 3, "columns": ["x"], "sites": [], "local_counts": []}
+    plain |= {"seed": None, "settings": {}, "diagnostics": {}, "session": {}, "confidence": None, "versions": {}}
+    plain |= {"plan": {"missing": None, "categories": []}}
     return {"koncord": json.dumps({**plain, **changes})}
 
 
@@ -116,7 +113,8 @@ ARRAYS["holdings"] = np.empty((0, 0), dtype=np.int64)
         (b"\x80\x04not a pickle either", "'m' is not a koncord model"),
         (save(ARRAYS), "'m' is not a koncord model"),
         (save(ARRAYS, metadata=header(format="other")), "'m' is not a koncord model but 'other'"),
-        (save(ARRAYS, metadata=header(version=99)), "of version 99; this koncord reads up to 3"),
+        (save(ARRAYS, metadata=header(version=99)), "of version 99; this koncord reads version 3"),
+        (save(ARRAYS, metadata=header(version=2)), "of version 2; this koncord reads version 3"),
         (save({**ARRAYS, "weights": np.ones(2)}, metadata=header()), "'m' is not a koncord model"),
         (save({"centers": np.ones((1, 1))}, metadata=header()), "'m' is not a koncord model"),
     ],
@@ -193,66 +191,22 @@ def test_outliers_need_shapes_and_a_quantile(model):
             shaped(model).outliers([[10, 20]], quantile=quantile)
 
 
-# --- files of earlier versions, written by the koncord of their day ---
-
-
-def raw(path):
-    with safe_open(path, framework="numpy") as stored:
-        arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        return json.loads(stored.metadata()["koncord"]), arrays
-
-
-def test_a_file_of_version_2_is_read_with_a_mask_in_the_place_of_minus_one(tmp_path):
-    model = GlobalModel.load(OLD / "consensus.koncord")
-    header, arrays = raw(OLD / "consensus.koncord")
-    assert header["version"] == 2
-    for at, site in enumerate(model.sites):
-        aside = arrays[f"groups.{at}"] < 0
-        assert aside.any() == (site in model.excluded) == (site in header["info"]["set_aside"])
-        np.testing.assert_array_equal(model.members[site], arrays[f"groups.{at}"][~aside])
-        np.testing.assert_array_equal(model.excluded.get(site, np.zeros(len(aside), dtype=bool)), aside)
-    assert model.excluded
-    model.save(tmp_path / "again")
-    assert GlobalModel.load(tmp_path / "again") == model
-    assert raw(tmp_path / "again")[0]["version"] == 3
-
-
-@pytest.mark.parametrize("name", ["consensus", "fedgem"])
-def test_every_fact_of_a_file_of_version_2_is_kept(name):
-    model, (header, _) = GlobalModel.load(OLD / f"{name}.koncord"), raw(OLD / f"{name}.koncord")
-    before, now = header["info"], model.info
-    moved = {"labels": "label_rule", "n_rounds": "rounds"}
-    choice = {key: before.pop(key) for key in ("upsilon", "candidates") if key in before}
-    assert {key: now[moved.get(key, key)] for key in before} == before
-    if choice:
-        assert now["choice"] == choice
-    else:
-        assert isinstance(model.diagnostics.choice, KChoice)
-
-
-def test_an_older_note_and_convergence_are_read(tmp_path):
-    info = {"note": "One.", "notes": ["Two."], "converged": False, "labels": "nearest", "rounds": 4, "own": [1, 2]}
-    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header(info=info)))
-    told = GlobalModel.load(tmp_path / "m").diagnostics
-    assert told == Diagnostics(rounds=4, stopped="round limit", notes=("One.", "Two."), extra={"own": [1, 2]})
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"diagnostics": {"rounds": "three"}, "session": {}},
-        {"diagnostics": {"notes": "no list"}, "session": {}},
-        {"diagnostics": {"choice": {"upsilon": "1"}}, "session": {}},
-        {"diagnostics": {"stopped": "by hand"}, "session": {}},
-        {"diagnostics": {}, "session": {"missing": [{"site": "a"}]}},
-        {"diagnostics": {}, "session": {"privacy": {"a": {"epsilon": None}}}},
-        {"diagnostics": {}},
+        {"diagnostics": {"rounds": "three"}},
+        {"diagnostics": {"notes": "no list"}},
+        {"diagnostics": {"choice": {"upsilon": "1"}}},
+        {"diagnostics": {"stopped": "by hand"}},
+        {"session": {"missing": [{"site": "a"}]}},
+        {"session": {"privacy": {"a": {"epsilon": None}}}},
+        {"session": None},
     ],
 )
 def test_facts_of_another_type_are_no_model(tmp_path, wrong):
-    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header(version=3, diagnostics={}, session={})))
+    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header()))
     assert GlobalModel.load(tmp_path / "m").diagnostics == Diagnostics()
-    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header(version=3, **wrong)))
+    (tmp_path / "m").write_bytes(save(ARRAYS, metadata=header(**wrong)))
     with pytest.raises(ModelFileError, match="'m' is not a koncord model"):
         GlobalModel.load(tmp_path / "m")
 

@@ -464,12 +464,12 @@ def test_all_runs_together_cost_no_more_than_the_owner_allows(tmp_path):
         SitePolicy(total_epsilon=1.0)
 
 
-def test_runs_that_an_older_version_counted_still_count(tmp_path):
-    make(tmp_path, "north", budget=BUDGET, max_runs=2)
-    (tmp_path / "north" / "budget-runs.txt").write_text("run-1\nrun-2\n")
-    make(tmp_path, "north", budget=BUDGET, max_runs=2)
-    with pytest.raises(NotAllowed, match="'north' has taken part in 2 runs"):
-        answer(tmp_path / "north", "run-3", 1, method("consensus"), describe())
+@pytest.mark.parametrize("version", [None, 2])
+def test_a_state_folder_of_another_version_is_refused(version, tmp_path):
+    path = make(tmp_path, "north").folder / "site.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": version}))
+    with pytest.raises(KoncordError, match=f"has version {version}; this koncord reads version 1"):
+        answer(tmp_path / "north", "run-1", 1, method("consensus"), describe())
 
 
 @pytest.mark.parametrize("privacy", [None, BUDGET], ids=["without a budget", "with a budget"])

@@ -23,11 +23,9 @@ from koncord.session.policy import SitePolicy
 from koncord.session.streamedfile import StreamedSource
 from koncord.session.versions import (
     ASKED,
-    JOINT,
     NEXT,
     PARTITION,
     VERSION,
-    digest_of_cells,
     joint_folder,
     read_version,
     stored,
@@ -288,30 +286,6 @@ def test_a_folder_whose_record_is_gone_does_not_answer(tmp_path):
         asked(place, "run-2")
     with pytest.raises(NotAllowed, match="which is gone"):
         joined(place.folder, rows())
-
-
-def as_it_was_before_there_was_a_record(folder):
-    joint = joint_folder(folder)
-    for name in (PARTITION, ASKED):
-        shutil.copy(joint / name, folder / name)
-    for name in (JOINT, "marks"):
-        (folder / name).unlink()
-
-
-def test_a_folder_of_before_there_was_a_record_brings_its_cells(tmp_path, monkeypatch):
-    X = rows()
-    for name in ("one", "two"):
-        monkeypatch.setenv("KONCORD_TABLES", str(tmp_path / f"tables-{name}"))
-        asked(joined(tmp_path / name, X if name == "one" else X[:80]))
-        as_it_was_before_there_was_a_record(tmp_path / name)
-    digest = digest_of_cells(tmp_path / "one")
-    monkeypatch.setenv("KONCORD_TABLES", str(tmp_path / "tables"))
-    place = joined(tmp_path / "one", X)
-    assert digest_of_cells(joint_folder(place.folder)) == digest
-    assert not (place.folder / PARTITION).exists()
-    assert asked(place, "run-2") == 100
-    with pytest.raises(NotAllowed, match="could tell"):
-        joined(tmp_path / "two", X[:80])
 
 
 def test_a_folder_that_has_answered_with_a_budget_alone_begins_anew_without_one(tmp_path):

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import numpy as np
@@ -163,6 +165,20 @@ def test_a_line_cut_short_by_a_crash_is_passed_over_and_the_next_one_stands_alon
     assert len(read_ledger(path)) == 1
     Ledger(path, run="r", site="a").write(message, 0, pack(message))
     assert [entry.message for entry in read_ledger(path)] == ["setup.Prepared"] * 2
+
+
+def test_processes_that_write_at_once_leave_whole_lines(tmp_path):
+    path = ledger_file(tmp_path, "a")
+    code = (
+        "import sys; from pathlib import Path; from koncord.protocol import setup\n"
+        "from koncord.protocol.ledger import Ledger; from koncord.protocol.wire import pack\n"
+        "m = setup.Prepared(local_k=1); l = Ledger(Path(sys.argv[1]), run='r', site='a')\n"
+        "[l.write(m, 0, pack(m)) for _ in range(20)]"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for _ in range(3)]
+    assert [each.wait() for each in running] == [0, 0, 0]
+    assert len(read_ledger(path)) == len(path.read_text().splitlines()) == 60
+    assert {each.name for each in tmp_path.iterdir()} == {"a.ledger.jsonl"}
 
 
 def test_the_ledger_of_one_site_or_of_all_is_shown(tmp_path, capsys):

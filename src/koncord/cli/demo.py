@@ -8,7 +8,6 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from koncord._deferred import import_sklearn
 from koncord._progress import part, report, reporting
 from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
@@ -56,7 +55,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    import_sklearn()
     from koncord.data.demonstrations import demonstration
     from koncord.data.files import Table
     from koncord.report.demonstration import bytes_by_site

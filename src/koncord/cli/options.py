@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koncord._deferred import import_scipy, import_sklearn
 from koncord._registry import Registry
 from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.parameters import parameters_of, value_for
@@ -466,13 +465,11 @@ def estimator_of(args: argparse.Namespace, *, random_state: int | None, is_neede
     given = {name: getattr(args, name) for name in GIVEN}
     if not is_needed and set(given.values()) == {None}:
         return LateEstimator(args.estimator)
-    import_sklearn()
     return estimator_named(args.estimator, random_state=random_state, **given)
 
 
 def check_aggregator_options(args: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything is read."""
-    import_scipy() if args.aggregator == "consensus" else import_sklearn()
     if args.upsilon is not None and args.aggregator != "fedgem":
         raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
     if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):

@@ -63,8 +63,6 @@ examples:
 """
 PREPARED = ("log", "no_log", "no_fence")
 OF_METHOD = ("clusters", "upsilon", "micro_cluster_rows", "harmonize", "allow_disclosure", "set", "common_columns")
-# Options that runs begun by an earlier koncord do not have.
-STATED = ("by", "purpose", "columns", "local_counts", "harmonize")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
@@ -272,13 +270,13 @@ def resumed(args: argparse.Namespace) -> "BegunRun":
     from koncord.network.begun import SETTINGS, BegunRun
 
     begun = BegunRun.load(args.out)
-    missing = [name for name in METHOD if name not in begun.method and name not in STATED]
+    missing = [name for name in METHOD if name not in begun.method]
     if missing:
         raise KoncordError(
             f"'{args.out / SETTINGS}' does not say how to resume a run: {', '.join(missing)} is missing."
         )
     for name in METHOD:
-        setattr(args, name, begun.method.get(name))
+        setattr(args, name, begun.method[name])
     return replace(begun, policy=policy_given(args)).without(args.without or (), min_sites=args.min_sites)
 
 

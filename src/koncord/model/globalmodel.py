@@ -10,7 +10,6 @@ where the shape of the clusters is known, ``axes`` (q, d), ``covariances`` (k, q
 ``tree.weights``, ``tree.covariances`` and, for each site, ``tree.groups.N`` (`koncord.kernels.tree`).
 Its metadata is one entry ``koncord``: a JSON object with ``format``, ``version``, ``columns``, ``sites``,
 ``local_counts``, ``seed``, ``settings``, ``diagnostics``, ``confidence``, ``session``, ``versions`` and ``plan``.
-Files of versions 1 and 2 are read too (`koncord.model.oldfiles`).
 Any safetensors reader opens it; nothing in it is executed.
 """
 
@@ -42,7 +41,6 @@ from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.labeling import ColumnLabeler, FarValues, far_values
 from koncord.kernels.tree import ClusterTree
 from koncord.model.facts import SessionFacts
-from koncord.model.oldfiles import updated
 from koncord.model.outliers import FAR_OFF, LEAST_SPREAD, OUTLIER, OUTLIER_QUANTILE
 from koncord.prepare.plan import Plan, plain_plan
 from koncord.types import BoolArray, FloatArray, IntArray
@@ -50,7 +48,6 @@ from koncord.types import BoolArray, FloatArray, IntArray
 _labeling = compiled_module("_labeling")
 MODEL_FORMAT = "koncord-global-model"
 MODEL_VERSION = 3
-READS = (1, 2, 3)
 # Arrays of the file that hold the shape of the clusters, where it is known.
 SHAPES = ("axes", "covariances", "mixing")
 # Arrays of the plan, where it has them.
@@ -491,13 +488,11 @@ class GlobalModel:
                 arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118
             if header["format"] != MODEL_FORMAT:
                 raise ModelFileError(f"{name!r} is not a koncord model but {header['format']!r}.")
-            if header["version"] not in READS:
+            if header["version"] != MODEL_VERSION:
                 raise ModelFileError(
                     f"{name!r} is a koncord model of version {header['version']}; "
-                    f"this koncord reads up to {MODEL_VERSION}."
+                    f"this koncord reads version {MODEL_VERSION}."
                 )
-            if header["version"] < MODEL_VERSION:
-                header, arrays = updated(header, arrays)
             sites = tuple(header["sites"])
             return cls(
                 centers=arrays["centers"],
@@ -512,7 +507,7 @@ class GlobalModel:
                 components=by_site("components", sites, arrays),
                 excluded=by_site("excluded", sites, arrays),
                 offsets=by_site("offsets", sites, arrays),
-                plan=plan_in(header, arrays),  # type: ignore[arg-type]
+                plan=plan_in(header, arrays),
                 gaussians=gaussians_in(arrays),
                 tree=tree_in(arrays, sites),
                 confidence=confidence_in(header),
@@ -531,10 +526,8 @@ def by_site(name: str, sites: tuple[str, ...], arrays: Mapping[str, Any]) -> dic
     return {site: arrays[f"{name}.{at}"] for at, site in enumerate(sites) if f"{name}.{at}" in arrays}
 
 
-def plan_in(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Plan | None:
-    """What is done with columns; None in a file of before there was a plan."""
-    if "plan" not in header:
-        return None
+def plan_in(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Plan:
+    """What is done with columns."""
     levels = {name: tuple(own) for name, own in header["plan"]["categories"]}
     ends = np.cumsum([len(own) for own in levels.values()])
     d = len(header["columns"]) - int(ends[-1] if len(ends) else 0)
@@ -577,7 +570,7 @@ def tree_in(arrays: Mapping[str, Any], sites: Sequence[str]) -> ClusterTree | No
 
 
 def confidence_in(header: Mapping[str, Any]) -> Confidence | None:
-    stored = header.get("confidence")
+    stored = header["confidence"]
     return None if stored is None else from_json(Confidence, stored)
 
 

@@ -23,7 +23,7 @@ from koncord.network.places import Coordinator
 from koncord.runs.folder import LOCK, MODEL, check_folder
 from koncord.session.checkpoint import FileJournal
 
-SETTINGS, JOURNAL, RECEIPTS = "resume.json", "journal", "receipts.jsonl"
+SETTINGS, JOURNAL = "resume.json", "journal"
 # What the record of a run says, whose tables and labels are at the sites.
 AT_THE_SITES: Mapping[str, Any] = {"files": "at the site", "labels_at_sites": True}
 
@@ -48,16 +48,16 @@ class BegunRun:
         path = folder / SETTINGS
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            check_version(folder, kept.get("koncord"))
+            check_version(folder, kept["koncord"])
             return cls(
                 folder=folder,
                 run=kept["run"],
                 started=kept["started"],
                 sites=tuple(kept["sites"]),
                 method=dict(kept["method"]),
-                policy=dict(kept.get("policy", {})),
-                left_out=dict(kept.get("left_out", {})),
-                stopped_after=kept.get("stopped_after"),
+                policy=dict(kept["policy"]),
+                left_out=dict(kept["left_out"]),
+                stopped_after=kept["stopped_after"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise KoncordError(f"'{path}' does not say how to resume a run.") from error
@@ -70,11 +70,9 @@ class BegunRun:
             "sites": list(self.sites),
             "method": dict(self.method),
             "policy": dict(self.policy),
+            "left_out": dict(self.left_out),
+            "stopped_after": self.stopped_after,
         }
-        if self.left_out:
-            kept["left_out"] = dict(self.left_out)
-        if self.stopped_after is not None:
-            kept["stopped_after"] = self.stopped_after
         write_atomic(self.folder / SETTINGS, json.dumps(kept, indent=1).encode(), private=True)
 
     @property
@@ -169,17 +167,15 @@ def check_begun(folder: Path) -> None:
         raise KoncordError(f"'{folder}' {what}; there is nothing to resume.")
 
 
-def check_version(folder: Path, begun_with: str | None) -> None:
+def check_version(folder: Path, begun_with: str) -> None:
     """`KoncordError` if another version began the run: what it asked the sites is not what this one would ask."""
     this = version("koncord")
     if begun_with == this:
         return
-    anew = "begin the run anew with another --out: the sites answer it as they answer any run"
-    if begun_with is None:
-        raise KoncordError(f"The run in '{folder}' was begun with a koncord older than this ({this}); {anew}.")
     raise KoncordError(
         f"The run in '{folder}' was begun with koncord {begun_with}, and this is {this}; resume it with that version "
-        f"(pip install koncord=={begun_with}), or {anew}."
+        f"(pip install koncord=={begun_with}), or begin the run anew with another --out: the sites answer it as they "
+        "answer any run."
     )
 
 

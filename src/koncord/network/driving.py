@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -14,8 +13,7 @@ from koncord._words import counted
 from koncord.aggregate.base import Aggregator
 from koncord.errors import ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.estimate.named import estimator_named
-from koncord.network.begun import AT_THE_SITES, RECEIPTS, BegunRun, new_name, sole_run
-from koncord.network.certificates import is_signed
+from koncord.network.begun import AT_THE_SITES, BegunRun, new_name, sole_run
 from koncord.network.flower.carrier import Carrier
 from koncord.network.flower.exchange import Roll
 from koncord.network.flower.link import FlowerLink
@@ -104,8 +102,6 @@ def drive(
             policy=policy,
             journal=begun.journal,
             left_out=begun.left_out,
-            keys=keys_of(place, nodes),
-            receipts=begun.folder / RECEIPTS,
         )
         with noting_cause(begun, link):
             result = federation.run(
@@ -229,12 +225,6 @@ def first_state(begun: BegunRun, request: RunRequest, stated: str, aggregator: A
             started=begun.started,
         )
     )
-
-
-def keys_of(place: Coordinator, nodes: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether a site's key signed some bytes, for those of the sites that have one."""
-    sites = [site for site in place.registered() if site.name in nodes and site.public]
-    return {site.name: partial(is_signed, site.public.encode()) for site in sites}
 
 
 def wait_for_sites(roll: Roll, nodes: Mapping[str, int | None], policy: ServerPolicy) -> None:

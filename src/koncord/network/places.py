@@ -164,7 +164,7 @@ class Coordinator:
             listen=settings["listen"],
             port=settings["port"],
             internal_port=settings["internal_port"],
-            is_insecure=settings.get("is_insecure", False),
+            is_insecure=settings["is_insecure"],
         )
 
 
@@ -195,7 +195,7 @@ class RegisteredSite:
     def load(cls, path: Path) -> Self:
         content = read_json(path, SITE_FORMAT, "the entry of an invited site")
         kept = ("node", "public", "has_own_key", "invited", "revoked", "reason")
-        return cls(name=content["site"], **{name: content[name] for name in kept if name in content})
+        return cls(name=content["site"], **{name: content[name] for name in kept})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,11 +296,10 @@ class Invitation:
     def load(cls, path: Path) -> Self:
         content = read_json(path, INVITE_FORMAT, "a koncord invitation")
         texts = ("site", "address", "authority", "key", "fingerprint")
-        content = {"fingerprint": "", **content}
         if not all(isinstance(content.get(name), str) for name in texts):
             raise KoncordError(f"'{path}' is not a koncord invitation.")
         check_site_name(content["site"])
-        made = cls(**{name: content[name] for name in texts}, is_insecure=content.get("is_insecure", False) is True)
+        made = cls(**{name: content[name] for name in texts}, is_insecure=content.get("is_insecure") is True)
         host = made.address.rpartition(":")[0].strip("[]")
         if made.is_insecure and not is_loopback([host]):
             raise ValueError(

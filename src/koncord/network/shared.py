@@ -14,11 +14,8 @@ from koncord._files import locked, write_atomic
 from koncord.errors import NotAllowed
 from koncord.network.tables import MARKS, Hashes, KnownTable, Marks, TableRecord, read_marks
 from koncord.session.checkpoint import read_blobs, write_blobs
-from koncord.session.streamedfile import BOUNDS, SORTINGS, StreamedSource, kept_digest
+from koncord.session.streamedfile import StreamedSource, kept_digest
 from koncord.session.versions import (
-    ASKED,
-    PARTITION,
-    PLAN,
     VERSION,
     Stored,
     digest_of_cells,
@@ -60,8 +57,6 @@ def held_together(place: "SiteFolder", X: FloatArray | StreamedSource, *, may_we
     marks, order = marked(record, place, X)
     with record.alone():
         joint = joint_folder(place.folder)
-        if joint is None and place.keeps_partition and has_answered_itself(place):
-            joint = claimed(record, place, *marks_of_answered(record, place, marks, order))
         others = [] if place.is_apart else record.sharing(marks, place.policy.min_report, but=joint)
         if not may_weaken:
             check_floors(place, others)
@@ -94,11 +89,11 @@ def claim(place: "SiteFolder") -> None:
     marks, order = read_marks(place.folder)
     with record.alone():
         if joint_folder(place.folder) is None:
-            claimed(record, place, marks, order)
+            start_record(record, place, marks, order)
 
 
-def claimed(record: TableRecord, place: "SiteFolder", marks: Marks, order: Hashes) -> Path:
-    """The folder for what is answered of a site's table, with what was up to now, unless another has these cells."""
+def start_record(record: TableRecord, place: "SiteFolder", marks: Marks, order: Hashes) -> None:
+    """Begin to keep what is answered of a site's table for all state folders, unless another has these cells."""
     source = StreamedSource.load(place.folder) if place.is_streamed else None
     kept = None if place.is_streamed else read_version(place.folder)
     others = [] if place.is_apart else record.sharing(marks, place.policy.min_report)
@@ -111,9 +106,6 @@ def claimed(record: TableRecord, place: "SiteFolder", marks: Marks, order: Hashe
         folder = record.new_folder()
         if kept is not None:
             write_cells(folder, kept.digest, kept.now(place.policy.min_report).cells)
-        for name in (ASKED, PLAN, SORTINGS, BOUNDS):
-            if (place.folder / name).exists():
-                write_blobs(folder / name, *read_blobs(place.folder / name))
         known = KnownTable(
             folder=folder,
             marks=marks,
@@ -124,15 +116,6 @@ def claimed(record: TableRecord, place: "SiteFolder", marks: Marks, order: Hashe
         )
     known.used_from(place.folder).save()
     point_to(place.folder, known.folder)
-    for name in (PARTITION, ASKED, PLAN, SORTINGS, BOUNDS):  # of a folder of before there was a record
-        (place.folder / name).unlink(missing_ok=True)
-    return known.folder
-
-
-def has_answered_itself(place: "SiteFolder") -> bool:
-    """Whether a state folder holds what was answered from it, as those of before there was a record do."""
-    kept = None if place.is_streamed else read_version(place.folder)
-    return (place.folder / SORTINGS).exists() if kept is None else kept.is_answered
 
 
 def other_states(place: "SiteFolder") -> list[str]:
@@ -195,17 +178,6 @@ def marked(record: TableRecord, place: "SiteFolder", X: FloatArray | StreamedSou
     for rows in X.table.batches("hashes"):
         marking.add(rows)
     return marking.marks, np.empty(0, dtype=np.uint64)
-
-
-def marks_of_answered(record: TableRecord, place: "SiteFolder", marks: Marks, order: Hashes) -> tuple[Marks, Hashes]:
-    """Marks of the rows that a state folder of before there was a record has answered about."""
-    kept = None if place.is_streamed else read_version(place.folder)
-    if kept is None:
-        return marks, order
-    marking = record.marking(kept.columns, place.levels)
-    of_version = marking.add(kept.version.X)
-    marking.add(kept.version.gone.X)
-    return marking.marks, of_version
 
 
 def is_alike(known: KnownTable, place: "SiteFolder", X: FloatArray | StreamedSource) -> bool:

@@ -6,8 +6,8 @@ answered of them); of a table that is read batch by batch, which stays where it 
 folders over the table (`koncord.network.tables`). Then ``site.json`` (columns, name, what the owner allows), ``key``
 and ``ca.crt`` from the invitation, and for every run ``runs/RUN/``: what the site needs to go on, and at the end
 ``labels.csv`` and ``model.koncord``.
-``NAME.ledger.jsonl`` lists every message that left and every refusal, ``NAME.pub`` the public halves of the keys it was
-signed with, ``runs.txt`` the runs that the site took part in. Nobody else may enter the folder.
+``NAME.ledger.jsonl`` lists every message that left and every refusal, ``runs.txt`` the runs that the site took part in.
+Nobody else may enter the folder.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from koncord.errors import DisclosureRefused, KoncordError, MessageError, NotAll
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.limits import check_no_weaker
 from koncord.network.method import Statement, from_text, statement_of, usual_methods
-from koncord.network.places import Invitation
+from koncord.network.places import PLACES_VERSION, Invitation, read_json
 from koncord.network.shared import (
     claim,
     held_together,
@@ -47,7 +47,6 @@ from koncord.network.shared import (
 from koncord.network.tables import write_marks
 from koncord.privacy.budget import Budget, epsilon_of_runs
 from koncord.protocol import setup
-from koncord.protocol.chain import receipt_for
 from koncord.protocol.ledger import Ledger, ledger_file, read_ledger, spent_by_run
 from koncord.protocol.wire import unpack
 from koncord.runs.assignments import csv_bytes, labeled
@@ -70,8 +69,8 @@ from koncord.session.versions import (
 )
 from koncord.types import FloatArray
 
+STATE_FORMAT = "koncord-site"
 RUNS = "runs.txt"
-OLDER_RUNS = "budget-runs.txt"  # the same in folders of 0.1.0.dev0, which counted runs with a budget only
 LEARNED = "learned.json"  # certificate authorities that were announced after the invitation
 NO_RUN = "?"  # in the ledger, in the place of a name that is none
 SAID_NO = "refused at the site"  # an owner's no, as it leaves
@@ -84,7 +83,6 @@ class Reply(NamedTuple):
 
     replies: Sequence[bytes] = ()
     seconds: Sequence[float] = ()  # that each took
-    receipt: str = ""  # of a site with a key
     question: str = ""  # to the owner of the site, who is asked first; it does not leave
     refused: str = ""  # what leaves if its owner said no
 
@@ -106,8 +104,8 @@ class SiteFolder:
     @property
     def methods(self) -> tuple[str, ...]:
         """Aggregators that the site takes part in, and estimators of other packages that it runs."""
-        usual = usual_methods(with_rows=self.policy.allows_disclosure)
-        return usual if self.policy.methods is None else self.policy.methods
+        assert self.policy.methods is not None  # `create` names the usual ones
+        return self.policy.methods
 
     @property
     def ledger(self) -> Path:
@@ -196,11 +194,7 @@ class SiteFolder:
             ledgers.mkdir(exist_ok=True)
         folder.chmod(0o700)
         (folder / "runs").mkdir(exist_ok=True)
-        if (folder / OLDER_RUNS).exists() and not (folder / RUNS).exists():
-            (folder / OLDER_RUNS).rename(folder / RUNS)
         write_atomic(folder / "key", invitation.key.encode(), private=True)
-        if invitation.key:
-            note_public(Path(made.ledgers) / f"{made.name}.pub", invitation.key)
         trust(folder, invitation)
         if isinstance(X, StreamedSource):
             X.save(folder)
@@ -276,27 +270,26 @@ class SiteFolder:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        content = json.loads((folder / "site.json").read_text(encoding="utf-8"))
-        methods = content.get("methods")  # a folder of before there was a list has none
+        content = read_json(folder / "site.json", STATE_FORMAT, "the state of a site")
         return cls(
             folder=folder,
             name=content["name"],
             columns=tuple(content["columns"]),
             digest=content["digest"],
-            levels={name: tuple(own) for name, own in content.get("levels", {}).items()},
+            levels={name: tuple(own) for name, own in content["levels"].items()},
             ledgers=content["ledgers"],
             policy=SitePolicy(
                 min_report=content["min_report"],
                 budget=None if content["privacy"] is None else Budget(**content["privacy"]),
-                methods=None if methods is None else tuple(methods),
-                max_rounds=content.get("max_rounds"),
-                max_runs=content.get("max_runs"),
-                total_epsilon=content.get("total_epsilon"),
-                changed=content.get("changed", SitePolicy.changed),
+                methods=tuple(content["methods"]),
+                max_rounds=content["max_rounds"],
+                max_runs=content["max_runs"],
+                total_epsilon=content["total_epsilon"],
+                changed=content["changed"],
                 allows_disclosure=content["allows_disclosure"],
             ),
-            is_streamed=content.get("is_streamed", False),
-            is_apart=content.get("is_apart", False),
+            is_streamed=content["is_streamed"],
+            is_apart=content["is_apart"],
         )
 
     def content(self) -> dict[str, Any]:
@@ -304,6 +297,8 @@ class SiteFolder:
         limits = asdict(self.policy)
         budget = limits.pop("budget")
         return {
+            "format": STATE_FORMAT,
+            "version": PLACES_VERSION,
             "name": self.name,
             "columns": self.columns,
             "digest": self.digest,
@@ -335,16 +330,6 @@ def trust(folder: Path, invitation: Invitation, new: bytes = b"") -> None:
     write_atomic(folder / "ca.crt", (invitation.authority + learned).encode(), private=True)
 
 
-def note_public(path: Path, private: str) -> None:
-    """Add the public half of a key to those that the ledger was signed with."""
-    from koncord.network.certificates import public_half
-
-    public = public_half(private.encode()).decode()
-    known = path.read_text(encoding="ascii").splitlines() if path.exists() else []
-    if public not in known:
-        write_atomic(path, "\n".join([*known, public, ""]).encode())
-
-
 def table_digest(X: FloatArray, columns: tuple[str, ...], levels: Mapping[str, tuple[str, ...]] | None = None) -> str:
     whole = hashlib.sha256(json.dumps([columns, X.shape, *([dict(levels)] if levels else [])]).encode())
     whole.update(np.ascontiguousarray(X, dtype="<f8").tobytes())
@@ -363,8 +348,7 @@ def answer_record(
         return {"question": reply.question}
     if reply.refused:
         return {"refused": reply.refused}
-    sent = {"replies": list(reply.replies), "seconds": list(reply.seconds), "version": koncord.__version__}
-    return {**sent, "receipt": reply.receipt} if reply.receipt else sent
+    return {"replies": list(reply.replies), "seconds": list(reply.seconds), "version": koncord.__version__}
 
 
 def answer(
@@ -378,8 +362,7 @@ def answer(
     """
     place = SiteFolder.load(folder)
     is_named = RUN_NAME.fullmatch(run) is not None
-    sign = place.signer()
-    ledger = Ledger(place.ledger, run=run if is_named else NO_RUN, site=place.name, sign=sign)
+    ledger = Ledger(place.ledger, run=run if is_named else NO_RUN, site=place.name)
     with noting_refusal(ledger):
         own = place.run_folder(run)
         aggregator, estimator = asked_method(place, method)
@@ -403,12 +386,7 @@ def answer(
         answered = memory.answer(exchange, messages)  # notes what it refuses itself
         if site.guard.is_over and not (own / LABELS).exists():
             write_labels(own, site, messages[-1])
-    receipt = ""
-    if sign is not None:
-        receipt = receipt_for(
-            place.ledger, answered.replies, sign, site=place.name, run=run, exchange=exchange
-        ).as_text()
-    return Reply(answered.replies, told_seconds(answered.seconds, place.policy.budget), receipt)
+    return Reply(answered.replies, told_seconds(answered.seconds, place.policy.budget))
 
 
 def held_site(place: SiteFolder, shared: Mapping[str, Any]) -> tuple[Site, str]:

@@ -4,31 +4,24 @@ File format: JSON lines, one object a message, appended in the order of leaving.
 what it was, how large it was, and the SHA-256 of its bytes, by which a recorded message is found. The line of a refusal
 has the reason, which stays at the site; what left is one of a few sentences (`koncord.errors.told_outside`), and its
 size and SHA-256 are of that.
-
-Every line has its number and the SHA-256 of the line before it, and of a site with a key a signature of all that. The
-number and the SHA-256 of the last line stand in a small file beside it. So a line that was changed, taken out or put in
-is found (`koncord.protocol.chain`), unless the key's owner writes the whole file anew: against that, the coordinator
-keeps receipts.
 """
 
 import hashlib
 import json
 import os
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from koncord._files import locked, write_atomic, writing
+from koncord._files import locked, writing
 from koncord.errors import KoncordError, told_outside
 from koncord.protocol.wire import wire_name
 
-SUFFIX, HEAD_SUFFIX = ".ledger.jsonl", ".ledger.head"
-TAIL = 1 << 16  # bytes; the last line is looked for among these first
+SUFFIX = ".ledger.jsonl"
 REFUSAL = "refusal"  # in the place of a message's name
 LONGEST_REASON = 300  # characters
 
@@ -44,12 +37,9 @@ class Entry:
     message: str
     fields: Mapping[str, Sequence[int]]  # shape of each; a lone number, word or truth value has none
     n_bytes: int
-    sha256: str  # of its bytes; in ledgers of 0.1.0.dev0 the first 16 digits
+    sha256: str  # of its bytes
     epsilon: float | None = None  # of a site with a privacy budget: spent on all messages up to this one
     refused: str | None = None  # why nothing else left
-    line: int | None = None  # its number in the file, from 1; None in ledgers of before there was a chain, as all below
-    previous: str | None = None  # SHA-256 of the line before it
-    signature: str | None = None  # base64, of the line without it
 
 
 class Ledger:
@@ -65,24 +55,15 @@ class Ledger:
         Name of the site.
     clock : callable, default lambda: datetime.now(UTC)
         Gives the time.
-    sign : callable, default None
-        Gives the signature of the site's key under some bytes; None signs nothing.
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        run: str,
-        site: str,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        sign: Callable[[bytes], bytes] | None = None,
+        self, path: Path, *, run: str, site: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self.path = path
         self.run = run
         self.site = site
         self.clock = clock
-        self.sign = sign
 
     def write(self, message: Any, round_: int, data: bytes, epsilon: float | None = None) -> None:
         """Note `message`, packed as `data`; on the disk's side of the program when this returns."""
@@ -118,71 +99,15 @@ class Ledger:
         with locked(self.path.with_name(f".{self.path.name}.lock"), removes=True):
             if is_cut_short(self.path):
                 self._append(b"\n")
-            end = end_of(self.path)
-            chained = replace(entry, line=end.line + 1, previous=end.sha256)
-            line = entry_line(chained)
-            if self.sign is not None:
-                line = entry_line(replace(chained, signature=b64encode(self.sign(line.encode())).decode()))
-            self._append(f"{line}\n".encode())
-            self._write_head(End(line=end.line + 1, sha256=hashlib.sha256(line.encode()).hexdigest()))
+            self._append(f"{entry_line(entry)}\n".encode())
 
     def _append(self, line: bytes) -> None:
         with writing(self.path), self.path.open("ab") as file:
             file.write(line)
 
-    def _write_head(self, end: "End") -> None:
-        head = {"line": end.line, "sha256": end.sha256}
-        if self.sign is not None:
-            head["signature"] = b64encode(self.sign(end.signed_content)).decode()
-        write_atomic(head_file(self.path), json.dumps(head).encode())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """The last line of a ledger: its number, and its SHA-256 by which the next one names it."""
-
-    line: int
-    sha256: str
-
-    @property
-    def signed_content(self) -> bytes:
-        return f"koncord ledger {self.line} {self.sha256}".encode()
-
-
-def end_of(path: Path) -> End:
-    """The last line of a ledger all of whose lines have an end; of one without a chain, all of it is taken for it."""
-    if not path.exists() or not path.stat().st_size:
-        return End(line=0, sha256=hashlib.sha256(b"").hexdigest())
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL))
-        *before, last, _ = file.read().split(b"\n")
-    number = line_number(last) if before else None  # the first of the tail may be half a line
-    if number is None:
-        whole = path.read_bytes()
-        lines = whole.split(b"\n")[:-1]
-        if not any(line_number(line) is not None for line in lines):
-            return End(line=len(lines), sha256=hashlib.sha256(whole).hexdigest())
-        number, last = len(lines), lines[-1]
-    return End(line=number, sha256=hashlib.sha256(last).hexdigest())
-
-
-def line_number(line: bytes) -> int | None:
-    """The number that a line of the chain says it has; None for any other line."""
-    try:
-        content = json.loads(line)
-    except ValueError:
-        return None
-    number = content.get("line") if isinstance(content, dict) else None
-    return number if isinstance(number, int) else None
-
 
 def entry_line(entry: Entry) -> str:
-    """The line of an entry; what is signed is the line without a signature."""
     return json.dumps({name: value for name, value in asdict(entry).items() if value is not None}, ensure_ascii=False)
-
-
-def head_file(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(SUFFIX) + HEAD_SUFFIX)
 
 
 def as_line(reason: str) -> str:

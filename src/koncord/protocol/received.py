@@ -11,7 +11,6 @@ from typing import Any
 
 from koncord._text import shortened
 from koncord.errors import MessageError
-from koncord.protocol.chain import Receipt, digests
 from koncord.protocol.schema import LARGEST_ANSWER
 
 LONGEST_VERSION = 40  # characters
@@ -24,7 +23,6 @@ class Received:
 
     replies: tuple[bytes, ...] = ()
     seconds: tuple[float, ...] = ()  # that each reply took at the site; empty where it does not say
-    receipt: Receipt | None = None  # of a site with a key
     version: str = ""  # of koncord at the site, as it says
     error: str | None = None
     refused: str | None = None  # why its owner takes no part in the run
@@ -57,19 +55,8 @@ def read_record(record: Mapping[str, Any], n_asked: int) -> Received:
     return Received(
         replies=tuple(replies),
         seconds=read_seconds(record.get("seconds", []), n_asked),
-        receipt=read_receipt(record["receipt"], replies) if "receipt" in record else None,
         version=shortened(version, LONGEST_VERSION),
     )
-
-
-def read_receipt(text: Any, replies: list[bytes]) -> Receipt:
-    """The receipt that came with some replies; `MessageError` if it is for others. Who signed it is not seen here."""
-    if not isinstance(text, str):
-        raise MessageError("its receipt is not text.")
-    receipt = Receipt.from_text(text)
-    if receipt.replies != digests(replies):
-        raise MessageError("its receipt is for other replies than it sent.")
-    return receipt
 
 
 def read_seconds(seconds: Any, n_replies: int) -> tuple[float, ...]:

@@ -2,8 +2,7 @@
 
 No number is kept for a row. Cells are known by the cuts that made them, which the sample of the table was cut by. Which
 of them stand is decided from counts, sums, squares and extremes of all rows by cut, gathered in one pass; these tell
-whether a row dominates, as the rows themselves would. (Cells that an earlier version of koncord made are known by the
-answers that made them, and are cut once more.)
+whether a row dominates, as the rows themselves would.
 
 One thing is coarser: a row that dominates the rows nearest to it is not moved; the rows that it dominates go with the
 nearest group that no row dominates.
@@ -32,7 +31,6 @@ from koncord.protocol.partition import (
     rows_of,
     two_valued_as_sent,
 )
-from koncord.protocol.setup import Attribute
 from koncord.types import BoolArray, FloatArray, IntArray
 
 Label = Callable[[FloatArray], IntArray]  # of rows (n, n_columns) as they came, numbers from 0
@@ -274,7 +272,7 @@ class ScaledLabel:
 
     rows: StreamedRows
     scaling: Scaling
-    by: CutTree | Attribute
+    by: CutTree
 
     def __call__(self, X: FloatArray) -> IntArray:
         return self.of_coded(self.rows.coded(X))
@@ -522,7 +520,7 @@ def check_cells(counts: IntArray, cells: StreamedCells) -> None:
     if not np.array_equal(counts, cells.counts):
         raise TableError(
             "The rows of a table that is read batch by batch are not those that were answered about before; a table "
-            "must not change, and is read by the version of koncord that read it first."
+            "must not change."
         )
 
 

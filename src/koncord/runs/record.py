@@ -72,11 +72,11 @@ class Truth:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """From the JSON of a record."""
-        nested = stored.get("nested")
+        nested = stored["nested"]
         return cls(
             **{
                 **stored,
-                "crossings": tuple(map(Crossing.of, stored.get("crossings", ()))),
+                "crossings": tuple(map(Crossing.of, stored["crossings"])),
                 "nested": None if nested is None else Crossing.of(nested),
             }
         )
@@ -167,14 +167,12 @@ class RunRecord:
                     f"'{path}' is the record of a run of version {record['version']}; "
                     f"this koncord reads version {RECORD_VERSION}."
                 )
-            given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls) if each.name in record}
-            if "clusters_bound" not in record:
-                given |= counts_in_older(record)
+            given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls)}
             given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
             given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
             for name in ("forgotten", "added"):
-                given[name] = tuple(given.get(name, ()))
-            given["outliers"] = outliers_in(given.get("outliers"))
+                given[name] = tuple(given[name])
+            given["outliers"] = outliers_in(given["outliers"])
             given["truth"] = None if given["truth"] is None else Truth.of(given["truth"])
             return cls(**given)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -187,14 +185,3 @@ def outliers_in(stored: Mapping[str, Any] | None) -> OutlierCounts | None:
         return None
     crowded = tuple(Crowd(**each) for each in stored["crowded"])
     return OutlierCounts(by_column=stored["by_column"], crowded=crowded)
-
-
-def counts_in_older(record: Mapping[str, Any]) -> dict[str, int | None]:
-    """The number of clusters that was given, from a record that did not tell a bound from a number.
-
-    AFCL was the only aggregator with a bound.
-    """
-    given = record.get("clusters_given")
-    given = record["options"].get("--clusters") if given is None else given
-    is_bound = record["aggregator"] == "afcl"
-    return {"clusters_given": None if is_bound else given, "clusters_bound": given if is_bound else None}

@@ -132,7 +132,7 @@ class Reports:
                 name: header[name]
                 for name in ("aggregator", "parameters", "method", "settings", "seed", "min_report", "min_support")
             }
-            return cls(agreement=agreed, replies=replies, local_counts=header.get("local_counts", True), **own)
+            return cls(agreement=agreed, replies=replies, local_counts=header["local_counts"], **own)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError) as error:
             raise KoncordError(f"'{path}' does not hold the reports of a koncord run.") from error
 

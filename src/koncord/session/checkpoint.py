@@ -97,7 +97,7 @@ def carried_in(path: Path, header: Mapping[str, Any], blobs: Mapping[str, bytes]
         return Carried(
             replies={client: [blobs[f"{client}/{at}"] for at in range(n)] for client, n in counts.items()},
             missing=header["missing"],
-            refused=header.get("refused", {}),
+            refused=header["refused"],
             seconds={client: read_seconds(took, counts[client]) for client, took in header["seconds"].items()},
         )
     except (KeyError, TypeError, AttributeError, MessageError) as error:

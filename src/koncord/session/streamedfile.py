@@ -18,7 +18,6 @@ from koncord._files import locked
 from koncord.data.batches import SampledTable, batched_table, sampled_table, table_files
 from koncord.errors import TableError
 from koncord.kernels.cutting import CutTree
-from koncord.protocol.setup import Attribute
 from koncord.protocol.streamed import ScaledLabel, Scaling, Sorting, StreamedCells, StreamedRows
 from koncord.protocol.wire import pack, unpack
 from koncord.session.checkpoint import read_blobs, write_blobs
@@ -150,7 +149,7 @@ class SortingsFile:
                 label=ScaledLabel(
                     rows=rows,
                     scaling=unpack(blobs[f"{at}/scaling"], (Scaling,))[0],
-                    by=unpack(blobs[f"{at}/by"], (CutTree, Attribute))[0],
+                    by=unpack(blobs[f"{at}/by"], (CutTree,))[0],
                 ),
                 cells=whole(f"{at}/cells"),
             )

@@ -326,8 +326,7 @@ def blobs_of(cells: JointCells) -> dict[str, bytes]:
 def cells_in(header: Mapping[str, Any], blobs: Mapping[str, bytes], prefix: str = "") -> JointCells:
     of_row, rarer = (np.frombuffer(blobs[f"{prefix}{name}"], dtype="<i8") for name in ("of_row", "rarer"))
     whole = rarer.astype(np.int64).reshape(header[f"{prefix}shape"])
-    none = bytes(len(whole))  # of cells that an earlier version of koncord kept
-    is_cut = np.frombuffer(blobs.get(f"{prefix}is_cut", none), dtype=np.bool_).copy()
+    is_cut = np.frombuffer(blobs[f"{prefix}is_cut"], dtype=np.bool_).copy()
     return JointCells(of_row=of_row.astype(np.int64), rarer=whole, is_cut=is_cut)
 
 
@@ -450,8 +449,8 @@ def read_version(folder: Path) -> Kept | None:
         digest=digest,
         store=store,
         is_answered=is_answered,
-        is_shaped=header.get("is_shaped", False),
-        is_filled=header.get("is_filled", False),
+        is_shaped=header["is_shaped"],
+        is_filled=header["is_filled"],
         asked=read_first(answers, ASKED),
         plan=read_first(answers, PLAN),
     )

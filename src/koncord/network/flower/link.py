@@ -1,14 +1,10 @@
 """The link of `koncord run`: every exchange goes through the run of Flower that it has claimed."""
 
-import os
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
-from koncord._files import writing
 from koncord.aggregate.base import Replies
 from koncord.network.flower.exchange import Asked, Came, Exchange, Roll
 from koncord.network.places import Coordinator
-from koncord.protocol.chain import Receipt, Verify
 from koncord.protocol.setup import Prepare
 from koncord.session.policy import ServerPolicy
 from koncord.session.rounds import RoundRequest
@@ -34,10 +30,6 @@ class FlowerLink(PackedLink):
         Quorum and timeouts.
     left_out : mapping of str to int or None, default None
         Sites that are not asked any more, each with the last exchange it was asked in.
-    keys : mapping of str to callable or None, default None
-        Whether a site's key signed some bytes, by its name; what a site with one sends is taken with a receipt only.
-    receipts : Path or None, default None
-        File that the receipts are appended to.
     coordinator : Coordinator or None, default None
         Tells the sites whose key was revoked, which do not take part any more; looked up in every exchange.
     """
@@ -52,14 +44,12 @@ class FlowerLink(PackedLink):
         policy: ServerPolicy,
         journal: Journal | None,
         left_out: Mapping[str, int] | None = None,
-        keys: Mapping[str, Verify] | None = None,
-        receipts: Path | None = None,
         coordinator: Coordinator | None = None,
     ) -> None:
         super().__init__(list(nodes), min_sites=policy.min_sites, journal=journal, left_out=left_out)
         self.roll, self.nodes, self.run, self.method = roll, dict(nodes), run, method
         self.policy = policy
-        self.keys, self.receipts, self.coordinator = dict(keys or {}), receipts, coordinator
+        self.coordinator = coordinator
         self._waits = policy.round_timeout
 
     def exchange_all(self, asked: Sequence[RoundRequest]) -> list[Replies]:
@@ -74,10 +64,9 @@ class FlowerLink(PackedLink):
         came = self._ask(exchange, asked)
         gone = self.revoked()  # also one that answered in between
         self.note_answers({site: answer.version for site, answer in came.received.items() if answer.version})
-        refused = {site: set_aside_for(reason) for site, reason in {**came.refused, **self._unsigned(came)}.items()}
+        refused = {site: set_aside_for(reason) for site, reason in came.refused.items()}
         refused |= {site: f"its owner refused: {reason}" for site, reason in came.declined.items()}
         refused |= {site: REVOKED for site in down if site in gone}
-        self._keep_receipts(came, refused)
         taken = {site: came.received[site] for site in down if site in came.received and site not in refused}
         return Carried(
             replies={site: list(answer.replies) for site, answer in taken.items()},
@@ -110,31 +99,3 @@ class FlowerLink(PackedLink):
             progress=self.note_progress,
         )
         return Exchange(self.roll, asked).carry_out()
-
-    def _unsigned(self, came: Came) -> dict[str, str]:
-        """Why the replies of some sites are not taken: no receipt of the site's key goes with them."""
-        return {
-            site: reason
-            for site, answer in came.received.items()
-            if site in self.keys and (reason := self._why_unsigned(site, answer.receipt)) is not None
-        }
-
-    def _why_unsigned(self, site: str, receipt: Receipt | None) -> str | None:
-        if receipt is None:
-            return "its replies came without a receipt."
-        is_ours = (receipt.site, receipt.run, receipt.exchange) == (site, self.run, self.n_exchanges)
-        if not is_ours or not receipt.is_signed(self.keys[site]):
-            return "its receipt is not one of its key for this exchange."
-        return None
-
-    def _keep_receipts(self, came: Came, refused: Collection[str]) -> None:
-        if self.receipts is not None:
-            receipts = {site: answer.receipt for site, answer in came.received.items() if site not in refused}
-            lines = [receipt.as_text() + "\n" for _, receipt in sorted(receipts.items()) if receipt is not None]
-            before = self.receipts.stat().st_size if self.receipts.exists() else 0
-            try:
-                with writing(self.receipts), self.receipts.open("a", encoding="utf-8") as file:
-                    file.writelines(lines)
-            except OSError:
-                os.truncate(self.receipts, before)  # no half of a line
-                raise
