@@ -9,7 +9,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --strip-extras --no-emit-find-links --no-emit-index-url
 
-.PHONY: demo test lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs screenshots clean
+.PHONY: demo test gate lint unit wheel-test lowest-test network-test network-test-short reproduce-check lock docs screenshots clean
 
 demo: $(BASE) ## the main job on built-in data, with its report
 	$(BIN)/koncord demo
@@ -23,7 +23,11 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --junitxml build/tests.xml
+
+PART ?= quick
+gate: $(READY) ## better or worse than before? PART=full for all of it; ARGS=--update stores the figures
+	$(BIN)/python -m gate $(PART) $(ARGS)
 
 wheel-test: $(READY) ## the bare wheel in an empty environment: help, demo, fit, and what needs an extra says so
 	$(BIN)/python scripts/check_wheel.py
