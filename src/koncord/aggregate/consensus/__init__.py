@@ -17,7 +17,6 @@ import numpy as np
 
 from koncord._jobs import begun
 from koncord._validation import LARGEST_VALUE, check_count, check_number
-from koncord._words import counted
 from koncord.aggregate.base import (
     Aggregator,
     ClientStep,
@@ -44,7 +43,7 @@ from koncord.aggregate.consensus.commoncells import (
     private_products,
 )
 from koncord.aggregate.consensus.confidence import confidence_of, resampled, runners_up, stabilities
-from koncord.aggregate.consensus.hierarchies import NESTED, cost_of
+from koncord.aggregate.consensus.hierarchies import cost_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
     labeled_micro_clusters,
@@ -75,9 +74,6 @@ from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer micro-clusters a site, on average, the floor hides clusters.
 FEW_MICRO_CLUSTERS = 3
-# Seed of what is drawn on the way to an answer, rows of the null model first of all: the same in every run, so that the
-# answer is what the reports say. The seed of a run is for what is asked besides, as stabilities.
-ANSWERING = 0
 # Times that the number of clusters is chosen anew without micro-clusters that too few clients support.
 MOST_CHOICES = 8
 NOTHING_TO_HARMONIZE = "Nothing was harmonized: no offsets between the sites are credible."
@@ -426,13 +422,12 @@ class Consensus(Aggregator):
         self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator
     ) -> Generator[Any, Replies, Outcome]:
         """The clusters of the reports, and how sure they are."""
-        answering = np.random.default_rng(ANSWERING)
-        agreed = self._agreed(reports, n_features, answering)
+        agreed = self._agreed(reports, n_features, rng)
         stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
         if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            found = shaped(agreed, stable_shares, answering)
+            found = shaped(agreed, stable_shares, rng)
         else:
-            found = yield from self._refined(agreed, stable_shares, answering)
+            found = yield from self._refined(agreed, stable_shares, rng)
         with begun(found.grown) as grown, begun(partial(runners_up, agreed.choice, self.slack)) as others:
             drawn = resampled(found.clusters.micro, agreed.clients, agreed.choice, rng, slack=self.slack)
             confidence = confidence_of(
@@ -774,22 +769,6 @@ def notes(agreed: Agreed, n_dropped: int, by: Consensus) -> list[str]:
         said.append(
             "Not all of these clusters stand apart from their neighbors: there is more structure than in one "
             "Gaussian, but a skewed or uniform cloud without any clusters could look the same."
-        )
-    if agreed.choice.chosen.hierarchy == NESTED:
-        said.append(
-            "Some of these clusters were found inside a larger one that was looked at on its own: there they have a "
-            "valley of the density around them, or two Gaussians fitted to it are clearly apart."
-        )
-    if agreed.choice.n_left_over:
-        said.append(
-            "A few odd rows, in micro-clusters far wider than others, were counted with the nearest cluster: they are "
-            "not alike enough to be one of their own."
-        )
-    if agreed.choice.n_in_tails:
-        said.append(
-            f"{counted(agreed.choice.n_in_tails, 'group')} of rows at the edge of the largest cluster "
-            f"{'is' if agreed.choice.n_in_tails == 1 else 'are'} counted with it: there is no deep valley of the "
-            "density between them, as in a tail."
         )
     if 1 < chosen == by.max_clusters:
         said.append(f"The number of clusters is the largest that was looked at, {by.max_clusters}: there may be more.")

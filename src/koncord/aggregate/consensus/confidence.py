@@ -9,7 +9,6 @@ import numpy as np
 from koncord._jobs import spread
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
 from koncord.aggregate.consensus.choosing import Choice, best_of, ranking
-from koncord.aggregate.consensus.finishing import no_clusters
 from koncord.aggregate.consensus.hierarchies import Key, clustered, combined, judged
 from koncord.aggregate.consensus.looking import TIMES_CHANCE, Look, with_apart
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, taken, with_share_of_spread
@@ -153,12 +152,7 @@ def resampled(
         # The test for several clusters as the choice made it, by how much the draw shows of what all clients show.
         part = drawn.times_chance / whole if 0 < whole < np.inf else 1.0
         is_structured = part * choice.times_chance > TIMES_CHANCE
-        found = best_of(drawn, drawn.candidates, is_structured, slack)
-        if found.n_clusters == 1 or not choice.n_left_over + choice.n_in_tails:
-            return found.n_clusters
-        # What the choice did not take for clusters, a draw does not either.
-        is_odd, is_tail = no_clusters(drawn, found)
-        return int((~is_odd & ~is_tail).sum())
+        return best_of(drawn, drawn.candidates, is_structured, slack).n_clusters
 
     draws = rng.multinomial(len(present), np.full(len(present), 1 / len(present)), size=n_draws)
     return Counter(spread(chosen, list(draws)))

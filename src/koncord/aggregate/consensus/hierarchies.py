@@ -21,12 +21,11 @@ from koncord.types import FloatArray, IntArray
 MOST_MICRO_CLUSTERS = 1000
 # The most levels of average linkage that are searched for one without single micro-clusters.
 MOST_LEVELS = 200
-Hierarchy = Literal["ward", "average", "condensed", "nested", "mixture"]
+Hierarchy = Literal["ward", "average", "condensed", "mixture"]
 WARD: Hierarchy = "ward"
 AVERAGE: Hierarchy = "average"
 CONDENSED: Hierarchy = "condensed"
-MIXTURE: Hierarchy = "mixture"  # no cut either: a mixture of Gaussians that is fitted to counts of cells
-NESTED: Hierarchy = "nested"  # no cut: clusters of another clustering were looked at on their own
+MIXTURE: Hierarchy = "mixture"  # no cut: a mixture of Gaussians that is fitted to counts of cells
 Key = tuple[Hierarchy, int]  # hierarchy and K
 Labelings = Mapping[Key, IntArray]
 
@@ -169,7 +168,6 @@ def clustered(micro: MicroClusters, k: int, hierarchy: Hierarchy, rng: np.random
 
     A nested clustering is no cut of a hierarchy; Ward's stands for it.
     """
-    hierarchy = WARD if hierarchy == NESTED else hierarchy
     coarse, belongs = put_together(micro, rng)
     found = labelings(coarse, [k], [hierarchy]).get((hierarchy, k), np.zeros(len(coarse), dtype=np.int64))
     labels: IntArray = found[belongs]

@@ -17,7 +17,6 @@ from koncord._jobs import spread
 from koncord.aggregate.consensus.hierarchies import (
     AVERAGE,
     CONDENSED,
-    NESTED,
     WARD,
     Hierarchy,
     Judged,
@@ -29,10 +28,9 @@ from koncord.aggregate.consensus.hierarchies import (
     put_together,
 )
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled
-from koncord.aggregate.consensus.mixture import MOST_ROWS, information
 from koncord.aggregate.consensus.nullmodel import Candidate, Null, NullOf
-from koncord.aggregate.consensus.separation import APART, Shapes, members
-from koncord.types import BoolArray, FloatArray, IntArray
+from koncord.aggregate.consensus.separation import APART, Shapes
+from koncord.types import FloatArray, IntArray
 
 T = TypeVar("T")
 
@@ -56,12 +54,6 @@ MOST_GAINED, MOST_LOST = 0.3, 0.5
 CERTAIN = 0.8
 # Depth of a valley in the density that is more than the unevenness of a density of micro-clusters.
 LEAST_VALLEY = 0.3
-# Mean depth of the valleys between pieces of a flat cloud at most: a cut makes a valley, as no micro-cluster crosses
-# it, but between Gaussians 3.5 standard deviations apart it is deeper.
-MEAN_VALLEY = 0.4
-# Of such a piece: d' from its nearest at most, the farthest of many by chance; and its rows at least, in units of those
-# of the mean one.
-FARTHEST_PIECE, LEAST_OF_A_PIECE = 1.8, 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,62 +77,13 @@ class Look:
         one = np.zeros(len(self.micro), dtype=np.int64)
         return self.labels.get((candidate.hierarchy, candidate.n_clusters), one)
 
-    def is_nested(self, candidate: Candidate, other: Candidate) -> bool:
-        """Whether the candidate is the other one with a cluster looked at on its own."""
-        if candidate.hierarchy != NESTED or not 1 < other.n_clusters < candidate.n_clusters:
-            return False
-        pairs = set(zip(self.labels_of(candidate).tolist(), self.labels_of(other).tolist(), strict=True))
-        return len(pairs) == candidate.n_clusters
-
     def stands_alone(self, candidate: Candidate) -> bool:
         """Whether some cluster has a valley between it and each of its nearest.
 
         Pieces of a tail have none, however far apart they are: the density only falls.
         """
-        return bool(self.standing_alone(candidate).any())
-
-    def standing_alone(self, candidate: Candidate, least: float = LEAST_VALLEY) -> BoolArray:
-        """Which clusters (k,) have a valley between them and each of their nearest, of a depth of `least`."""
         valleys = self.shapes.valleys(self.labels_of(candidate))
-        is_alone: BoolArray = valleys.min(axis=1, initial=1.0) >= least
-        return is_alone & bool(valleys.size)
-
-    def has_valley(self, *candidates: Candidate) -> bool:
-        """Whether one of the candidates has two clusters with a deep valley of the density between them."""
-        return any(self.shapes.deepest_valley(self.labels_of(each)) >= LEAST_VALLEY for each in candidates)
-
-    def are_pieces(self, candidate: Candidate, other: Candidate) -> bool:
-        """Whether the clusters of the candidate that are inside the same one of another may be pieces of one peak.
-
-        They hold most of the rows; each is no farther from its nearest there than such pieces may be, with no deep
-        valley of the density on the way, on average; none is much smaller than the others, for a rare cluster is none.
-        """
-        labels = self.labels_of(candidate)
-        rows = np.zeros((candidate.n_clusters, other.n_clusters))
-        np.add.at(rows, (labels, self.labels_of(other)), self.micro.counts)
-        inside = rows.argmax(axis=1)
-        member = members(labels)
-        distances = np.where(inside[:, None] == inside, self.shapes.distances(member), np.inf)
-        pieces = np.flatnonzero(np.isfinite(distances.min(axis=1)))
-        nearest = distances[pieces].argmin(axis=1)
-        is_near = distances[pieces, nearest] < FARTHEST_PIECE
-        valleys = self.shapes.valleys_between(labels, member, pieces, nearest)
-        mean_rows = np.bincount(inside, rows.sum(axis=1)) / np.maximum(np.bincount(inside), 1)
-        is_large = rows.sum(axis=1)[pieces] >= LEAST_OF_A_PIECE * mean_rows[inside[pieces]]
-        is_of_most = rows[pieces].sum() >= MOST_ROWS * rows.sum()
-        return bool(is_of_most and is_near.all() and is_large.all() and valleys.mean() < MEAN_VALLEY)
-
-    def exceeds_null(self, candidate: Candidate) -> bool:
-        """Whether the candidate is more compact than by chance, and much more separated.
-
-        This says less than a test of all candidates, and enough of one whose clusters stand apart as well.
-        """
-        is_separated = candidate.separation > TIMES_CHANCE * self.null.separation_by_chance
-        return candidate.gap > self.null.gap_by_chance and is_separated
-
-    def is_likelier(self, one: Candidate, other: Candidate) -> bool:
-        """Whether a mixture of Gaussians from the clusters of one is better than that from the other, by BIC."""
-        return information(self.micro, self.labels_of(one)) < information(self.micro, self.labels_of(other))
+        return bool(valleys.size and (valleys.min(axis=1) >= LEAST_VALLEY).any())
 
 
 def look_at(
@@ -230,15 +173,6 @@ def apart_of(shapes: Shapes, labels: IntArray, belongs: IntArray) -> Apart:
     most = np.where((np.bincount(labels[belongs]) == 1) | shapes.are_mixed(labels), 0.0, MOST_GAINED)
     gained = np.clip(distances - APART, -MOST_LOST, most).sum() / MOST_GAINED
     return Apart(float(gained), float(distances.min()))
-
-
-def with_candidate(look: Look, labels: IntArray, hierarchy: Hierarchy = NESTED) -> Look:
-    """The look with one more candidate, the last: clusters made from those of another one."""
-    key: Key = (hierarchy, int(labels.max()) + 1)
-    (candidate,) = look.null.compared(judged(look.micro, {key: labels}))
-    candidate = with_apart(candidate, look.shapes, labels, look.belongs)
-    others = (each for each in look.candidates if (each.hierarchy, each.n_clusters) != key)
-    return replace(look, labels={**look.labels, key: labels}, candidates=(*others, candidate))
 
 
 def regular(candidates: Iterable[Candidate]) -> list[Candidate]:

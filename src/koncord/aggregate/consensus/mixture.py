@@ -33,8 +33,6 @@ LEAST_VARIANCE, MOST_AXES = 0.05, 16
 COMMON_SHARE = 0.05
 # Steps of the fit, and the largest change of a share of a micro-cluster that ends them.
 MOST_STEPS, TOLERANCE = 30, 1e-4
-# Steps of a fit that is only compared with another one.
-INFORMATION_STEPS = 15
 # Rows drawn from a micro-cluster at least and at most, an even number; from all of them, where that allows it; and the
 # same times the number of clusters.
 DRAWN_ROWS_EACH, DRAWN_ROWS, DRAWN_DENSITIES = (4, 32), 24_000, 1_000_000
@@ -48,8 +46,8 @@ TAIL = 12.0
 LEAST_GAIN = 0.05
 # Share of two clusters that must be in one of a fit for the fit to join them.
 JOINED = 0.5
-# A cluster with this share of all rows holds most of them: it is looked at on its own, and not cut by a fit. A cluster
-# is cut where less than this share of it stays together.
+# A cluster with this share of all rows holds most of them, and is not cut by a fit: less than this share of a cluster
+# that is cut stays together.
 MOST_ROWS, KEPT = 0.7, 0.95
 # Share of the rows outside the largest cluster that are in the main cluster of their client: from here on the clients
 # say which micro-clusters belong together.
@@ -350,27 +348,6 @@ def weights_of_clients(clients: IntArray, rows: FloatArray, common: FloatArray) 
     return weights
 
 
-def information(micro: MicroClusters, labels: IntArray) -> float:
-    """The Bayesian information criterion of the mixture that starts from the clusters `labels`; less is better.
-
-    Rows count, not micro-clusters; all are taken as of one client.
-    """
-    parts = parts_of([micro], np.ones(micro.means.shape[1]))
-    due = n_parameters(int(labels.max()) + 1, len(parts.axes)) * np.log(parts.counts.sum())
-    return float(due - 2 * log_likelihood(parts, labels))
-
-
 def n_parameters(k: int, q: int) -> int:
     """Weights, means and covariances of a mixture of k Gaussians along q axes."""
     return k - 1 + k * q + k * q * (q + 1) // 2
-
-
-def log_likelihood(parts: Parts, labels: IntArray) -> float:
-    """Of all rows, by the mixture that starts from the clusters `labels`; but for a constant."""
-    shares = np.eye(int(labels.max()) + 1)[labels]
-    for _ in range(INFORMATION_STEPS):
-        fitted = maximized(parts, shares)
-        joint = log_joint(parts, fitted, shares)
-        likelihoods = logsumexp(joint, axis=1)
-        shares = np.exp(joint - likelihoods[:, None])
-    return float(parts.counts @ likelihoods)

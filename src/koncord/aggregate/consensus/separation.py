@@ -11,7 +11,6 @@ from itertools import combinations
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from scipy.special import ndtr
 
 from koncord.aggregate.consensus.microclusters import MicroClusters
 from koncord.kernels.assign import means_by_label
@@ -43,7 +42,6 @@ FEW_MICRO_CLUSTERS, WIDER = 6, 2.0
 # Of the squared distance of two clusters: how far off the line between them a cluster of rows of both may be. And the
 # share of the scatter of such rows that it has at least.
 MOST_ASIDE, LEAST_OF_MIXED = 0.05, 0.5
-EDGE = 0.5  # of a piece of a tail, in its standard deviations from its mean
 LEAST_WIDTH = 0.02  # of a micro-cluster on the line, as a share of the distance of the means
 
 
@@ -117,10 +115,6 @@ class Shapes:
             found |= is_between & (more * length > LEAST_OF_MIXED * along * (length - along))
         return found
 
-    def deepest_valley(self, labels: IntArray) -> float:
-        """Depth, from 0 to 1, of the deepest valley of the density between two neighboring clusters."""
-        return float(self.valleys(labels).max(initial=0.0))
-
     def valleys(self, labels: IntArray) -> FloatArray:
         """Depth (k, n_nearest), from 0 to 1, of the valley of the density between each cluster and its nearest."""
         member = members(labels)
@@ -147,30 +141,6 @@ class Shapes:
         lower_peak = np.minimum(np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1])
         shares = np.divide(density, lower_peak, out=np.ones_like(density), where=lower_peak > 0)
         return float((1 - shares).max())
-
-    def as_long_beyond(self, labels: IntArray, middle: int, pieces: IntArray) -> FloatArray:
-        """Rows beyond the mirror image of each piece, about the mean of the cluster `middle`, for each row beyond it.
-
-        Rows are those of the middle and the pieces. A tail of noise has a like on the other side, a cluster has none.
-        """
-        counts, means, scatters, tied = self.clusters(labels)
-        own = np.isin(labels, [middle, *pieces])
-        found = np.empty(len(pieces))
-        lines = discriminants(counts, means, scatters, tied, np.full(len(pieces), middle), pieces)
-        for at, (piece, line) in enumerate(zip(pieces, lines, strict=True)):
-            places = (self.means[own] - means[middle]) @ line
-            widths = root(np.einsum("i,lij,j->l", line, self.covariances[own], line))
-            width = root(line @ scatters[piece] @ line / counts[piece])
-            edge = (means[piece] - means[middle]) @ line - EDGE * width
-            beyond, opposite = (self.counts[own] @ ndtr((side * places - edge) / widths) for side in (1, -1))
-            found[at] = opposite / beyond
-        return found
-
-
-def root(variances: FloatArray) -> FloatArray:
-    """Standard deviations, never quite 0: rows may be equal, and rounding may leave a variance below 0."""
-    found: FloatArray = np.sqrt(np.maximum(variances, NO_VARIANCE))
-    return found
 
 
 def second_moments(counts: FloatArray, means: FloatArray, covariances: FloatArray) -> FloatArray:
