@@ -22,11 +22,12 @@ def suite(say: Callable[[str], None]) -> list[Line]:
         Line(name="size: test cases", value=len(cases), better=LOWER, tolerance=0.02, is_share=True),
         Line(name="size: minutes of the test suite", value=minutes, better=LOWER, tolerance=0.25, is_share=True),
     ]
-    for what in ("rows", "values"):
-        found = [int(each.get("value", 0)) for each in properties(cases, f"recovered {what}")]
-        name = f"confidentiality: {what} recovered by {len(found)} attacks"
-        if found:
-            lines.append(Line(name=name, value=sum(found), better=LOWER))
+    attacks = [case for case in cases if properties([case], "recovered rows")]
+    for what in ("rows", "values") if attacks else ():
+        found = sum(int(each.get("value", 0)) for each in properties(attacks, f"recovered {what}"))
+        lines.append(Line(name=f"confidentiality: {what} recovered by attacks", value=found, better=LOWER))
+    if attacks:
+        lines.append(Line(name="confidentiality: attacks", value=len(attacks)))
     return lines
 
 

@@ -3,7 +3,7 @@
 ``released/steps.json`` holds inputs and outputs, no code. They were made by running, outside of this repository, a
 line-by-line reading of metastableB/kfed (39879fc), IBM/SPAHM (af54d8f), stallmo/federated_clustering with
 cluster_library (1397861), swiergarst/fedKMeans (14e0109) and Yunfan-Zhang/AFCL (15cfdca). What those draw by chance
-(seeds, orders of clients, starts of k-means) is part of the input here. docs/released.md says what differs.
+(seeds, orders of clients, starts of k-means) is part of the input here. What differs: reproduction/docs/released.md.
 """
 
 import json

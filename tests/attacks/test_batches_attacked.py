@@ -17,7 +17,7 @@ def coordinator_of(folder, X):
     return Malicious(streamed_folder(folder / "site", X, max_rounds=400), X, parameters={"n_rounds": 399})
 
 
-def test_questions_by_nearest_center_tell_no_row(tmp_path, capsys):
+def test_questions_by_nearest_center_tell_no_row(tmp_path, capsys, recovered):
     X = table()[:, :8]
     coordinator = coordinator_of(tmp_path, X)
     moments = coordinator.moments()
@@ -31,10 +31,10 @@ def test_questions_by_nearest_center_tell_no_row(tmp_path, capsys):
     n_rows, n_wrong = n_rows_reported(found, X)
     said(capsys, f"batches: {coordinator.n_asked} questions: {n_rows} of {N_ROWS} rows, {n_wrong} wrong guesses")
     assert coordinator.n_refused == 0
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
-def test_twenty_runs_on_scales_of_their_own_tell_no_row(tmp_path, capsys):
+def test_twenty_runs_on_scales_of_their_own_tell_no_row(tmp_path, capsys, recovered):
     X = table()[:, :8]
     coordinator = coordinator_of(tmp_path, X)
     rng, seen = np.random.default_rng(0), []
@@ -49,11 +49,11 @@ def test_twenty_runs_on_scales_of_their_own_tell_no_row(tmp_path, capsys):
     n_rows, n_wrong = n_told_between(seen, X)
     said(capsys, f"batches: 20 runs on scales of their own: {n_rows} rows, {n_wrong} wrong guesses")
     assert min(each[0].min() for each in seen) >= FLOOR
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
 @pytest.mark.parametrize("share", [0.002, 0.05, 0.2])
-def test_no_count_of_one_or_two_positives_is_sent(share, tmp_path, capsys):
+def test_no_count_of_one_or_two_positives_is_sent(share, tmp_path, capsys, recovered):
     rng = np.random.default_rng(1)
     X = np.c_[table()[:, :5], rng.random(N_ROWS) < share].astype(float)
     coordinator = coordinator_of(tmp_path, X)
@@ -63,12 +63,12 @@ def test_no_count_of_one_or_two_positives_is_sent(share, tmp_path, capsys):
     positives = np.append(micro.counts * micro.means[:, 5], moments.count * moments.means[5])
     n_small = int(((positives > 0.5) & (positives < 2.5)).sum())
     said(capsys, f"batches: counts of 1 or 2 of {X[:, 5].sum():.0f} positives: {n_small} of {len(positives)}")
-    assert n_small == 0
+    recovered(values=n_small)
     np.testing.assert_allclose(positives[:-1] / 3, np.rint(positives[:-1] / 3), atol=1e-6)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.6, 0.97])
-def test_a_fence_is_no_window(share, tmp_path, capsys):
+def test_a_fence_is_no_window(share, tmp_path, capsys, recovered):
     X = table()[:, :8]
     coordinator = coordinator_of(tmp_path, X)
     low, high = np.quantile(X, [(1 - share) / 2, (1 + share) / 2], axis=0)
@@ -81,7 +81,7 @@ def test_a_fence_is_no_window(share, tmp_path, capsys):
     gaps = np.abs((low + rests)[:, :, None] - X.T).min(axis=2)
     n_told = int((gaps[is_inside] < EXACT).sum())
     said(capsys, f"batches: fences around {share:.0%}: {n_told} values of {int(is_inside.sum())} guesses")
-    assert n_told == 0
+    recovered(values=n_told)
 
 
 def test_the_largest_value_does_not_follow_from_sums(tmp_path, capsys):

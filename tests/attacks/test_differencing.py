@@ -71,7 +71,7 @@ def bisected(coordinator, moments, column, most_questions):
     return found
 
 
-def test_bisection_by_many_rounds_tells_no_row(tmp_path, capsys):
+def test_bisection_by_many_rounds_tells_no_row(tmp_path, capsys, recovered):
     X = table()
     coordinator = Malicious(state_folder(tmp_path, X), X)
     moments = coordinator.moments()
@@ -79,13 +79,13 @@ def test_bisection_by_many_rounds_tells_no_row(tmp_path, capsys):
     found = [row for column in range(X.shape[1]) for row in bisected(coordinator, moments, column, 3000)]
     n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "bisection", coordinator, n_rows, n_wrong)
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
 MANY = {"max_rounds": 2001}  # an owner who allows as many questions as anybody likes
 
 
-def test_two_thousand_questions_of_a_bisection_that_are_all_answered_tell_no_row(tmp_path, capsys):
+def test_two_thousand_questions_of_a_bisection_that_are_all_answered_tell_no_row(tmp_path, capsys, recovered):
     X = table()
     coordinator = Malicious(state_folder(tmp_path, X, **MANY), X, parameters={"n_rounds": 2000})
     moments = coordinator.moments()
@@ -97,10 +97,10 @@ def test_two_thousand_questions_of_a_bisection_that_are_all_answered_tell_no_row
     n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "bisection, all answered", coordinator, n_rows, n_wrong)
     assert coordinator.n_refused == 0
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
-def test_two_thousand_combs_that_are_all_answered_tell_no_row(tmp_path, capsys):
+def test_two_thousand_combs_that_are_all_answered_tell_no_row(tmp_path, capsys, recovered):
     X = table()
     coordinator = Malicious(state_folder(tmp_path, X, **MANY), X, parameters={"n_rounds": 2000})
     moments = coordinator.moments()
@@ -113,7 +113,7 @@ def test_two_thousand_combs_that_are_all_answered_tell_no_row(tmp_path, capsys):
     n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "combs, all answered", coordinator, n_rows, n_wrong)
     assert coordinator.n_refused == 0
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
 def comb(direction, start, width, n_slabs):
@@ -150,7 +150,7 @@ def combed(coordinator, direction, moments, *, n_slabs, n_shifts, shift, a_time,
 
 
 @pytest.mark.parametrize("a_time", [1, 50], ids=["a question an exchange", "50 questions an exchange"])
-def test_combs_of_many_rounds_or_of_many_messages_in_one_exchange_tell_no_row(a_time, tmp_path, capsys):
+def test_combs_of_many_rounds_or_of_many_messages_in_one_exchange_tell_no_row(a_time, tmp_path, capsys, recovered):
     X = table()
     coordinator = Malicious(state_folder(tmp_path, X), X)
     moments = coordinator.moments()
@@ -162,7 +162,7 @@ def test_combs_of_many_rounds_or_of_many_messages_in_one_exchange_tell_no_row(a_
         found += combed(coordinator, direction, moments, n_slabs=20, n_shifts=100, shift=0.01, a_time=a_time)
     n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, "combs", coordinator, n_rows, n_wrong)
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_combs_of_many_rounds_or_of_many_messages_in_one_exchange_tell_no_row(a_
     ],
 )
 def test_the_rounds_of_a_method_tell_no_row_by_differences(
-    name, n_refining, rows_apart, allowed, parameters, tmp_path, capsys
+    name, n_refining, rows_apart, allowed, parameters, tmp_path, capsys, recovered
 ):
     X, n_slabs = table(), 24
     place = state_folder(tmp_path, X, **allowed)
@@ -186,7 +186,7 @@ def test_the_rounds_of_a_method_tell_no_row_by_differences(
     n_rows, n_wrong = n_rows_reported(found, X)
     say(capsys, f"combs within the rounds of {name}", coordinator, n_rows, n_wrong)
     assert coordinator.n_refused == 5
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
 # --- honest runs ---
@@ -201,7 +201,7 @@ def differences(answers):
 
 
 @pytest.mark.parametrize("name", ["waveform", "frogs", "digits"])
-def test_the_rounds_of_honest_runs_tell_no_row(name, benchmark_set, capsys):
+def test_the_rounds_of_honest_runs_tell_no_row(name, benchmark_set, capsys, recovered):
     X = load(name, benchmark_set)
     tables = {f"s{at}": X[at::10][:700] for at in range(5)}
     aggregator = koncord.Consensus(n_rounds=3)
@@ -222,7 +222,7 @@ def test_the_rounds_of_honest_runs_tell_no_row(name, benchmark_set, capsys):
     with capsys.disabled():
         print(f"\n  differences of the rounds of an honest run, {name}: {n_rows} rows", end=" ")
     assert all(answers.values())
-    assert n_rows == 0
+    recovered(rows=n_rows)
 
 
 def load(name, benchmark_set):

@@ -49,7 +49,7 @@ def extremes_found(seen, X):
 
 @pytest.mark.parametrize("is_new_run", [False, True], ids=["one run", "a run a question"])
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
-def test_what_a_site_refuses_tells_no_extreme_of_a_column(estimator, is_new_run, tmp_path, capsys):
+def test_what_a_site_refuses_tells_no_extreme_of_a_column(estimator, is_new_run, tmp_path, capsys, recovered):
     X = incomes()
     place = state_folder(tmp_path, X)
     coordinator = Malicious(place, X, estimator=estimator)
@@ -63,6 +63,6 @@ def test_what_a_site_refuses_tells_no_extreme_of_a_column(estimator, is_new_run,
     n_found = extremes_found(seen, X)
     with capsys.disabled():
         print(f"\n  oracle: {n_found} of {N_EXTREMES} extremes in {coordinator.n_asked} questions", end=" ")
-    assert n_found == 0
+    recovered(values=n_found)
     refusals = [line for line in read_ledger(place.ledger) if line.refused is not None]
     assert len(refusals) == coordinator.n_refused

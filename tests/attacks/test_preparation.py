@@ -154,7 +154,7 @@ def test_fences_that_bisect_from_run_to_run_tell_no_value(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("fill", [0.0, 1e6, -1e6])
-def test_what_stands_in_for_gaps_hides_no_row_that_dominates(fill, tmp_path, capsys):
+def test_what_stands_in_for_gaps_hides_no_row_that_dominates(fill, tmp_path, capsys, recovered):
     """Half of a column is missing and one value is far from the others: is it in a sum that it makes up?"""
     rng, n_found = np.random.default_rng(6), 0
     for draw in range(5):
@@ -174,7 +174,7 @@ def test_what_stands_in_for_gaps_hides_no_row_that_dominates(fill, tmp_path, cap
         n_found += int((np.abs(guesses / largest - 1) < 0.1).any())
     with capsys.disabled():
         print(f"\n  largest value of a column with gaps, filled by {fill:g}: {n_found} of 5 found", end=" ")
-    assert n_found == 0
+    recovered(values=n_found)
 
 
 def test_a_table_that_changed_by_fewer_rows_than_the_floor_gives_the_same_sketch(tmp_path):

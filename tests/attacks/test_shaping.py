@@ -37,13 +37,13 @@ def values_in_windows(coordinator, X, low, high):
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.2, 0.6, 0.97])
-def test_a_fence_is_no_window_through_which_single_values_are_seen(share, tmp_path, capsys):
+def test_a_fence_is_no_window_through_which_single_values_are_seen(share, tmp_path, capsys, recovered):
     X = table()
     coordinator = Malicious(state_folder(tmp_path, X), X)
     low, high = np.quantile(X, [(1 - share) / 2, (1 + share) / 2], axis=0)
     n_told, n_guesses = values_in_windows(coordinator, X, low, high)
     said(capsys, f"fences around {share:.0%} of the values: {n_told} values told of {n_guesses} guesses")
-    assert n_told == 0
+    recovered(values=n_told)
 
 
 def test_no_cell_has_a_few_values_beside_others_at_a_fence(tmp_path, capsys):
@@ -145,7 +145,7 @@ class Filling:
 
 
 @pytest.mark.parametrize("grows", [False, True], ids=["one table", "a table that grows"])
-def test_what_stands_in_for_gaps_tells_nothing_of_the_rows_that_have_them(grows, tmp_path, capsys):
+def test_what_stands_in_for_gaps_tells_nothing_of_the_rows_that_have_them(grows, tmp_path, capsys, recovered):
     """The fill of a gap is another column of its row, in one run after the other: the difference is the row."""
     rng = np.random.default_rng(0)
     X = table()[:, :5].copy()
@@ -168,7 +168,7 @@ def test_what_stands_in_for_gaps_tells_nothing_of_the_rows_that_have_them(grows,
     errors = np.abs(guesses[:, None, 1:] - X[:, 1:]).max(axis=2).min(axis=1)
     n_told = int((errors[n_gaps == 1] < EXACT).sum())
     said(capsys, f"fills that are other columns of the row: {n_told} rows of {int((n_gaps == 1).sum())} single gaps")
-    assert n_told == 0
+    recovered(values=n_told)
     assert not n_gaps.any()  # the first plan fills in, whatever others say
     assert not guesses.any()
 

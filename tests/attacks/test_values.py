@@ -50,7 +50,7 @@ def test_membership_from_micro_clusters_is_hardly_better_than_a_guess(tmp_path, 
 
 
 @pytest.mark.parametrize("share", [0.002, 0.05, 0.2])
-def test_no_count_of_one_or_two_positives_is_sent(share, tmp_path, capsys):
+def test_no_count_of_one_or_two_positives_is_sent(share, tmp_path, capsys, recovered):
     rng = np.random.default_rng(1)
     X = np.c_[waveform()[0][:1000, :6], rng.random(1000) < share]
     moments, micro = reported(tmp_path, X)
@@ -61,7 +61,7 @@ def test_no_count_of_one_or_two_positives_is_sent(share, tmp_path, capsys):
         print(
             f"\n  positives, {share:.1%}: {n_small} of {len(positives)} counts are 1 or 2, {n_all} cells all", end=" "
         )
-    assert n_small == 0
+    recovered(values=n_small)
 
 
 # --- large values ---
@@ -98,7 +98,9 @@ def test_the_largest_value_of_a_heavy_tail_is_guessed_no_better_than_that_of_ano
     assert (n_found <= by_chance + 3 * np.sqrt(by_chance) + 1).all()
 
 
-def test_a_row_far_from_a_tight_cluster_is_not_found_by_taking_the_cluster_off_a_micro_cluster(tmp_path, capsys):
+def test_a_row_far_from_a_tight_cluster_is_not_found_by_taking_the_cluster_off_a_micro_cluster(
+    tmp_path, capsys, recovered
+):
     rng = np.random.default_rng(3)
     n_found = 0
     for draw in range(20):
@@ -110,4 +112,4 @@ def test_a_row_far_from_a_tight_cluster_is_not_found_by_taking_the_cluster_off_a
         n_found += (np.abs(guesses - lone).max(axis=1) < 0.5).any()
     with capsys.disabled():
         print(f"\n  lone rows beside a tight cluster: {n_found} of 20 found to within 10 %", end=" ")
-    assert n_found == 0
+    recovered(values=n_found)
