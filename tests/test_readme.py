@@ -9,6 +9,8 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+from gate.lines import LAST, read_figures
+
 import koncord
 
 ROOT = Path(__file__).parent.parent
@@ -67,6 +69,21 @@ def test_what_is_said_of_the_papers_claims_is_what_the_verdicts_are():
     )
     assert sentence in " ".join(README.split())
     assert "in full" not in README
+
+
+def test_what_is_said_of_accuracy_is_what_the_gate_stored():
+    figures = read_figures()["full"][LAST]
+
+    def ari(group, method):
+        return f"{figures[f'accuracy: {group}: {method}, ARI']:.2f}"
+
+    said = " ".join(README.split())
+    assert f"of the default is {ari('fresh', 'koncord')}; of the paper's method" in said
+    assert f"as the paper runs it, {ari('fresh', 'paper')}." in said
+    assert f"mixture by BIC has {ari('fresh', 'pooled GMM + BIC')}, k-means that is told K" in said
+    assert f"told K {ari('fresh', 'pooled k-means, K told')}." in said
+    own = [ari("fresh by own sites", method) for method in ("koncord", "paper")]
+    assert f"the default has {own[0]}, the paper's method {own[1]}:" in said
 
 
 def test_every_extra_in_the_readme_can_be_installed():
