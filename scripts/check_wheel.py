@@ -34,7 +34,7 @@ NEEDS = {
     "estimate koncord-demo/sites/Biscoe.csv --plot Biscoe.png": "report",
 }
 # Commands of koncord-reproduction.
-ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz", "partition t.csv")
+ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz")
 # What works without any extra, in this order.
 WORKS = (
     "--version",

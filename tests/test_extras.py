@@ -83,7 +83,9 @@ def test_a_command_of_a_distribution_that_is_not_installed_says_in_one_line_how_
 
 def test_what_a_site_would_send_is_shown_without_any_extra(folder):
     invitation = '{"format": "koncord-invite", "version": 1, "site": "north", "address": "fed.example.org:8443", '
-    (folder / "north.invite").write_text(invitation + '"authority": "", "key": "", "is_insecure": false}')
+    (folder / "north.invite").write_text(
+        invitation + '"authority": "", "key": "", "fingerprint": "", "is_insecure": false}'
+    )
     table = "koncord-demo/sites/Biscoe.csv"
     done = bare(folder, f"join --invite north.invite --data {table} --dry-run --estimator xmeans")
     assert (done.returncode, done.stderr) == (0, "")
