@@ -32,7 +32,7 @@ gate: $(READY) ## better or worse than before? PART=full for all of it; ARGS=--u
 wheel-test: $(READY) ## the bare wheel in an empty environment: help, demo, fit, and what needs an extra says so
 	$(BIN)/python scripts/check_wheel.py
 
-LOWEST := tests/kernels tests/model tests/data/test_files.py tests/data/test_demonstrations.py tests/estimate/test_kmeans.py \
+LOWEST := tests/kernels tests/model tests/data/test_files.py tests/data/test_islands.py tests/estimate/test_kmeans.py \
 	tests/protocol tests/session/test_demonstration.py tests/test_clustering.py tests/test_fit_files.py
 lowest-test: $(READY) ## the oldest versions that pyproject.toml allows
 	$(PIP) uv

@@ -45,7 +45,7 @@ from koncord_reproduction import partition
 TICKS = os.sysconf("SC_CLK_TCK")
 METHODS = {
     "fedgem": ("--aggregator", "fedgem"),
-    "fedgem, upsilon given": ("--aggregator", "fedgem", "--upsilon", "10"),
+    "fedgem, upsilon given": ("--aggregator", "fedgem", "--set", "upsilon=10"),
     "consensus": ("--aggregator", "consensus"),
     "kfed": ("--aggregator", "kfed", "--clusters", "3"),
     "fedkmeans": ("--aggregator", "fedkmeans", "--clusters", "3"),

@@ -27,21 +27,20 @@ N_AT_ONCE = 2
 NEEDS = {
     "serve": "flower",
     "invite north": "flower",
-    "join --invite north.invite --data koncord-demo/sites/site-1.csv": "flower",
+    "join --invite north.invite --data koncord-demo/sites/Biscoe.csv": "flower",
     "run --out run": "flower",
-    "fit koncord-demo/sites/site-1.csv koncord-demo/sites/site-2.csv --out noisy"
+    "fit koncord-demo/sites/Biscoe.csv koncord-demo/sites/Dream.csv --out noisy"
     " --epsilon 2 --delta 1e-6 --bound 9": "privacy",
-    "estimate koncord-demo/sites/site-1.csv --plot site-1.png": "report",
+    "estimate koncord-demo/sites/Biscoe.csv --plot Biscoe.png": "report",
 }
 # Commands of koncord-reproduction.
-ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz", "partition t.csv")
+ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz")
 # What works without any extra, in this order.
 WORKS = (
     "--version",
     "demo",
-    "demo --data waveform",
-    "fit koncord-demo/sites/site-1.csv koncord-demo/sites/site-2.csv --out run --estimator xmeans",
-    "predict run koncord-demo/sites/site-3.csv --out labels.csv",
+    "fit koncord-demo/sites/Biscoe.csv koncord-demo/sites/Dream.csv --out run --estimator xmeans",
+    "predict run koncord-demo/sites/Torgersen.csv --out labels.csv",
     "report run",
 )
 

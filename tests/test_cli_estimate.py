@@ -113,20 +113,17 @@ def test_the_text_tells_what_was_found_and_how_it_was_chosen(visits, run):
 
 
 def test_fixed_parameters_leave_nothing_to_choose(visits, result, run):
-    fixed = ("--min-mass", "20", "--split-factor", "1", "--merge-factor", "1.5")
+    fixed = ("--set", "min_mass=20", "--set", "split_factor=1", "--set", "merge_factor=1.5")
     found = result("estimate", "visits.csv", *fixed)
     assert found["config"] == {"min_mass": 20.0, "split_factor": 1.0, "merge_factor": 1.5}
     assert (found["candidates"], found["best_score"], found["held_out_rows"]) == ([], None, 0)
     assert "silhouette" not in run("estimate", "visits.csv", *fixed)[1]
 
 
-def test_merge_grids_are_those_of_the_paper(visits, result):
-    def tried(*options):
-        candidates = result("estimate", "visits.csv", *options)["candidates"]
-        return sorted({candidate["params"]["merge_factor"] for candidate in candidates})
-
-    assert tried() == tried("--merge-grid", "paper") == [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]
-    assert tried("--merge-grid", "mnist") == [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2]
+def test_merge_factors_are_those_of_the_paper(visits, result):
+    candidates = result("estimate", "visits.csv")["candidates"]
+    tried = sorted({candidate["params"]["merge_factor"] for candidate in candidates})
+    assert tried == [0.25, 0.5, 0.75, 1.0, 1.5, 2.0]
 
 
 def test_the_same_seed_gives_the_same_result(visits, result):
@@ -176,7 +173,7 @@ def test_constant_columns_are_noted(visits, result, run):
 def test_the_text_says_when_not_every_held_out_row_was_scored(blobs, run, result, tmp_path):
     X, _ = blobs([[0, 0], [20, 20]], n_each=8_000)
     np.save(tmp_path / "t.npy", X)
-    options = ("--min-mass", "200", "--split-factor", "1")
+    options = ("--set", "min_mass=200", "--set", "split_factor=1")
     found = result("estimate", tmp_path / "t.npy", *options)
     _, held_rows = split_rows(len(X), 0.2, np.random.default_rng(0), owner="")
     assert (found["held_out_rows"], found["scored_rows"]) == (len(held_rows), MAX_SCORED) == (3200, 3000)
@@ -186,9 +183,9 @@ def test_the_text_says_when_not_every_held_out_row_was_scored(blobs, run, result
 
 
 def test_a_cap_that_was_reached_is_noted(visits, result, run):
-    found = result("estimate", "visits.csv", "--estimator", "xmeans", "--max-components", "2")
+    found = result("estimate", "visits.csv", "--estimator", "xmeans", "--set", "max_components=2")
     assert (found["n_components"], found["reached_max_components"]) == (2, True)
-    assert "cap of 2 components" in run("estimate", "visits.csv", "--max-components", "2")[1]
+    assert "cap of 2 components" in run("estimate", "visits.csv", "--set", "max_components=2")[1]
     assert not result("estimate", "visits.csv", "--estimator", "xmeans")["reached_max_components"]
 
 
@@ -202,7 +199,7 @@ def test_a_table_of_few_rows_is_said_to_have_been_tried_with_smaller_masses(blob
     assert (
         "note: few rows for the paper's minimum masses; 17, 8.5, 4.25 and 2.125 were tried too, and count from" in out
     )
-    assert result("estimate", tmp_path / "t.npy", "--min-mass", "5")["extra_min_masses"] == []
+    assert result("estimate", tmp_path / "t.npy", "--set", "min_mass=5")["extra_min_masses"] == []
 
 
 # --- the test against one Gaussian ---
@@ -271,7 +268,7 @@ def test_the_text_says_which_test_was_made_and_what_it_changed(visits, run, tmp_
 
 
 def test_a_table_that_shows_structure_where_the_estimator_found_one_component_is_noted(visits, run):
-    _, out, _ = run("estimate", "visits.csv", "--min-mass", "200")
+    _, out, _ = run("estimate", "visits.csv", "--set", "min_mass=200")
     assert "K = 1 " in out
     assert "note: the table shows more structure than one Gaussian, but asm finds one component\n" in out
 
@@ -354,12 +351,13 @@ def test_a_missing_extra_is_named_before_the_work(visits, run, monkeypatch):
         ("estimate gone.csv", 2, "'gone.csv' does not exist"),
         ("estimate .", 2, "'.' holds"),
         ("estimate visits.csv --array A", 2, "leave out --array"),
-        ("estimate visits.csv --min-mass -1", 2, "'min_mass' of ASM must be a finite number at least 0; got -1.0."),
-        ("estimate visits.csv --split-factor nan", 2, "'split_factor' of ASM must be a finite number"),
-        ("estimate visits.csv --max-components 0", 2, "'max_components' of ASM must be at least 1; got 0."),
-        ("estimate visits.csv --estimator xmeans --min-mass 3", 2, "--min-mass goes with --estimator asm"),
-        ("estimate visits.csv --estimator gmeans --merge-grid mnist", 2, "--merge-grid goes with --estimator asm"),
-        ("estimate visits.csv --merge-grid mnist --merge-factor 1", 2, "--merge-factor and --merge-grid exclude"),
+        ("estimate visits.csv --set min_mass=-1", 2, "'min_mass' of ASM must be a finite number at least 0; got -1.0."),
+        ("estimate visits.csv --set split_factor=nan", 2, "'split_factor' of ASM must be a finite number"),
+        ("estimate visits.csv --set max_components=0", 2, "'max_components' of ASM must be at least 1; got 0."),
+        ("estimate gone.csv --estimator xmeans --set min_mass=3", 2, "; the estimator xmeans has min_components ("),
+        ("estimate gone.csv --set min_mass=few", 2, "--set min_mass must be none or number; got 'few'."),
+        ("estimate gone.csv --set random_state=1", 2, "--set random_state: give --seed instead."),
+        ("estimate gone.csv --set min_mass=3 --set min_mass=3", 2, "--set min_mass is given twice."),
         ("estimate visits.parquet", 1, "'ward' (text, row 1:"),
         ("estimate bad.csv", 1, "1 missing value in 'b', the first in row 1 of 'b'"),
     ],

@@ -166,12 +166,14 @@ def test_the_text_tells_an_upsilon_that_was_chosen(sites, run):
 
 
 def test_what_was_asked_is_recorded(sites, result):
-    fedgem = ("--aggregator", "fedgem", "--upsilon", "0")
-    found = result("fit", *FILES, "--out", "run", *fedgem, "--no-standardize", "--drop", "pain", "--merge-factor", "0")
+    fedgem = ("--aggregator", "fedgem", "--set", "upsilon=0")
+    found = result(
+        "fit", *FILES, "--out", "run", *fedgem, "--no-standardize", "--drop", "pain", "--set", "merge_factor=0"
+    )
     asked = json.loads(Path("run/run.json").read_text())
-    assert asked["options"] == {"--upsilon": 0.0, "--drop": "pain", "--merge-factor": 0.0}
-    result("fit", *FILES, "--out", "run", "--force", "--micro-cluster-rows", "30", "--min-support", "2")
-    assert json.loads(Path("run/run.json").read_text())["options"] == {"--micro-cluster-rows": 30, "--min-support": 2}
+    assert asked["options"] == {"--set": "upsilon=0, merge_factor=0", "--drop": "pain"}
+    result("fit", *FILES, "--out", "run", "--force", "--set", "min_report=30", "--min-support", "2")
+    assert json.loads(Path("run/run.json").read_text())["options"] == {"--set": "min_report=30", "--min-support": 2}
     assert asked["is_standardized"] is found["standardized"] is False
     assert found["columns"] == ["age", "stay"]
     assert asked["files"] == {name: f"{name}.csv" for name in sites}
@@ -179,7 +181,7 @@ def test_what_was_asked_is_recorded(sites, result):
 
 
 def test_what_left_each_site_is_counted_message_by_message(sites, run):
-    run("fit", *FILES, "--out", "run", "--aggregator", "fedgem", "--upsilon", "1")
+    run("fit", *FILES, "--out", "run", "--aggregator", "fedgem", "--set", "upsilon=1")
     departures = json.loads(Path("run/run.json").read_text())["departures"]
     north = [departed for departed in departures if departed["site"] == "north"]
     # Phase 1 and the first round share an exchange.
@@ -200,10 +202,10 @@ def test_what_left_each_site_is_counted_message_by_message(sites, run):
         ("--aggregator", "ffcm", "--clusters", "3"),
         ("--aggregator", "spahm"),
         ("--aggregator", "fedgem"),
-        ("--aggregator", "consensus", "--micro-cluster-rows", "10", "--min-report", "10"),
+        ("--aggregator", "consensus", "--set", "min_report=10", "--min-report", "10"),
         ("--estimator", "xmeans"),
         ("--estimator", "gmeans"),
-        ("--estimator", "asm-identity", "--max-components", "50"),
+        ("--estimator", "asm-identity", "--set", "max_components=50"),
     ],
     ids=" ".join,
 )
@@ -500,19 +502,25 @@ def test_the_page_of_a_run_is_built_again_byte_for_byte(sites, run, result):
         ("fit north.csv --out run --clusters 3", 2, "--clusters does not go with --aggregator consensus"),
         ("fit north.csv --out run --aggregator kfed --clusters 0", 2, "--clusters must be at least 1; got 0."),
         ("fit north.csv --out run --aggregator kfed --clusters 99", 2, "'n_clusters' of KFed must be at most 2"),
-        ("fit north.csv --out run --aggregator fedgem --upsilon -1", 2, "--upsilon must be a finite number"),
-        ("fit north.csv --out run --aggregator fedgem --upsilon nan", 2, "--upsilon must be a finite number"),
-        ("fit north.csv --out run --upsilon 1", 2, "--upsilon goes with --aggregator fedgem, not consensus."),
-        ("fit north.csv --out run --aggregator fedgem --micro-cluster-rows 9", 2, "--micro-cluster-rows goes with"),
-        ("fit north.csv --out run --aggregator spahm --upsilon 1", 2, "--upsilon goes with --aggregator fedgem"),
+        ("fit north.csv --out run --aggregator fedgem --set upsilon=-1", 2, "'upsilon' of FedGEM must be a finite"),
+        ("fit north.csv --out run --aggregator fedgem --set upsilon=nan", 2, "'upsilon' of FedGEM must be a finite"),
+        ("fit north.csv --out run --set upsilon=1", 2, "--set upsilon: there is no such parameter; the aggregator con"),
+        ("fit north.csv --out run --aggregator fedgem --set min_report=9", 2, "--set min_report: there is no such"),
+        ("fit north.csv --out run --aggregator fedgem --harmonize", 2, "--harmonize goes with --aggregator consensus"),
         ("fit north.csv --out run --allow-disclosure", 2, "--allow-disclosure goes with --aggregator afcl"),
-        ("fit north.csv --out run --estimator gmeans --min-mass 3", 2, "--min-mass goes with --estimator asm"),
+        ("fit north.csv --out run --estimator gmeans --set min_mass=3", 2, "; the estimator gmeans has significance ("),
+        ("fit north.csv --out run --set min_mass=3", 2, "asm, which does not run with --aggregator consensus unless"),
+        ("fit north.csv --out run --set min_mass=3 --json --epsilon 2", 2, "does not run within a privacy budget."),
+        ("fit north.csv --out run --set min_mass=wide", 2, "--set min_mass must be none or number; got 'wide'."),
+        ("fit north.csv --out run --set min_mass=1 --set min_mass=2", 2, "--set min_mass is given twice."),
+        ("fit north.csv --out run --set random_state=1", 2, "--set random_state: give --seed instead."),
         ("fit north.csv --out run --set tol=wide", 2, "--set tol must be number; got 'wide'."),
         ("fit north.csv --out run --set tol", 2, "--set takes NAME=VALUE; got 'tol'."),
         ("fit north.csv --out run --set tol=1 --set tol=2", 2, "--set tol is given twice."),
-        ("fit north.csv --out run --set min_report=9", 2, "--set min_report: give --micro-cluster-rows instead."),
-        ("fit north.csv --out run --set tall=1", 2, "--set tall: Consensus has no such parameter; it has min_report ("),
-        ("fit north.csv --out run --aggregator fedgem --set upsilon=2", 2, "--set upsilon: give --upsilon instead."),
+        ("fit north.csv --out run --set min_report=9", 2, "'min_report' of Consensus is 9 and that of the run 20"),
+        ("fit north.csv --out run --set tall=1", 2, "; the aggregator consensus has min_report ("),
+        ("fit north.csv --out run --set harmonize=true", 2, "--set harmonize: give --harmonize instead."),
+        ("fit north.csv --out run --aggregator kfed --clusters 2 --set n_clusters=2", 2, "give --clusters instead."),
         ("fit north.csv --out run --aggregator fedgem --set start=odd", 2, "'start' of FedGEM must"),
         ("fit north.csv --out run --aggregator none", 2, "invalid choice: 'none' (choose from 'consensus', 'fedgem'"),
         ("fit north.csv --out run --columns ages", 2, "'north.csv' has no column 'ages'; did you mean 'age'?"),
@@ -555,7 +563,7 @@ def test_what_is_wrong_is_one_line(sites, run, argv, code, line):
 
 def test_bad_calls_are_refused_before_the_work(sites, run, monkeypatch):
     monkeypatch.setattr("koncord.cli.fit.read_tables", fail)
-    for options in (("--clusters", "3"), ("--aggregator", "kfed"), ("--upsilon", "-1")):
+    for options in (("--clusters", "3"), ("--aggregator", "kfed"), ("--aggregator", "fedgem", "--set", "upsilon=-1")):
         assert run("fit", *FILES, "--out", "run", *options)[0] == 2
 
 
@@ -571,7 +579,7 @@ def test_the_demo_finds_the_species_in_seconds_and_can_be_run_again(result, run,
     found = result("demo")
     assert time.perf_counter() - began < 60
     assert found.keys() >= CONTRACT
-    assert (found["data"], found["true_clusters"], found["true_local_counts"]) == ("penguins", 3, [2, 2, 1])
+    assert (found["true_clusters"], found["true_local_counts"]) == (3, [2, 2, 1])
     assert len(found["local_counts"]) == 3
     species = found["classes"][0]
     in_own = sum(max(row) for row in species["counts"])
@@ -592,31 +600,6 @@ def test_the_demo_finds_the_species_in_seconds_and_can_be_run_again(result, run,
     again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 0)
     assert again["n_clusters"] == found["n_clusters"]
     assert contents("run/labels") == labels
-
-
-def test_the_demo_on_waveform_is_that_of_the_paper(result, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    found = result("demo", "--data", "waveform")
-    assert (found["n_clusters"], found["true_clusters"], found["true_local_counts"]) == (3, 3, [2] * 5)
-    assert 0.4 < found["ari"] < 0.7
-    assert 0.2 < found["pooled_kmeans_ari"] < 0.3
-    again = result("fit", *sorted(Path("koncord-demo/sites").iterdir()), "--out", "run", "--seed", 42)
-    assert contents("run/labels") == contents("koncord-demo/labels")
-    assert again["n_clusters"] == 3
-
-
-def test_the_demo_of_pumps_finds_the_rare_faults(result, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    found = result("demo", "--data", "plant")
-    assert (found["true_clusters"], found["true_local_counts"]) == (5, [3, 3, 4, 3])
-    assert found["ari"] > 0.9 > 0.5 > found["pooled_kmeans_ari"]
-
-
-def test_the_demo_takes_no_other_data(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, _, err = run("demo", "--data", "iris")
-    assert code == 2
-    assert "invalid choice: 'iris'" in err
 
 
 def test_the_demo_does_not_replace_what_it_did_not_write(run, tmp_path, monkeypatch):

@@ -52,9 +52,9 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     sites = folder / "koncord-demo" / "sites"
     sites.mkdir(parents=True)
-    for at in (1, 2):
+    for at, island in enumerate(("Biscoe", "Dream")):
         rows = np.random.default_rng(at).normal(size=(60, 2))
-        np.savetxt(sites / f"site-{at}.csv", rows, delimiter=",", header="a,b", comments="")
+        np.savetxt(sites / f"{island}.csv", rows, delimiter=",", header="a,b", comments="")
     return folder
 
 
@@ -83,8 +83,10 @@ def test_a_command_of_a_distribution_that_is_not_installed_says_in_one_line_how_
 
 def test_what_a_site_would_send_is_shown_without_any_extra(folder):
     invitation = '{"format": "koncord-invite", "version": 1, "site": "north", "address": "fed.example.org:8443", '
-    (folder / "north.invite").write_text(invitation + '"authority": "", "key": "", "is_insecure": false}')
-    table = "koncord-demo/sites/site-1.csv"
+    (folder / "north.invite").write_text(
+        invitation + '"authority": "", "key": "", "fingerprint": "", "is_insecure": false}'
+    )
+    table = "koncord-demo/sites/Biscoe.csv"
     done = bare(folder, f"join --invite north.invite --data {table} --dry-run --estimator xmeans")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Nothing was sent." in done.stdout

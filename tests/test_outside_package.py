@@ -88,11 +88,13 @@ def test_it_runs_under_koncord_fit_with_parameters_of_its_own(python, files, tmp
 
 
 def test_what_it_has_no_parameter_for_is_refused_with_those_it_has(python, files, tmp_path):
-    out = ("fit", *files, "--out", tmp_path / "run", "--aggregator", "linkage")
+    out = ("fit", *files, "--out", tmp_path / "run", "--aggregator", "linkage", "--estimator", "gmeans")
     code, _, said = koncord(python, *out, "--set", "width=3")
     assert (code, said.strip()) == (
         2,
-        "koncord: --set width: Linkage has no such parameter; it has reach (number, default 1.0).",
+        "koncord: --set width: there is no such parameter; the aggregator linkage has reach (number, default 1.0); the "
+        "estimator gmeans has significance (number, default 0.0001), start (text, default axis), max_components "
+        "(integer, default 200), tolerance (number, default 0.01).",
     )
     assert koncord(python, *out, "--set", "reach=wide")[2].strip() == (
         "koncord: --set reach must be number; got 'wide'."

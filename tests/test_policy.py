@@ -184,13 +184,13 @@ def test_a_floor_below_that_of_the_run_is_refused_and_both_are_named():
         micro_counts(Consensus(5))
 
 
-def test_micro_cluster_rows_below_the_floor_are_refused_on_the_command_line(tmp_path, run):
+def test_micro_clusters_below_the_floor_are_refused_on_the_command_line(tmp_path, run):
     for name, X in tables().items():
         np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
     files = sorted(tmp_path.glob("*.csv"))
-    code, _, err = run("fit", *files, "--out", tmp_path / "x", "--micro-cluster-rows", 5)
-    assert (code, "--micro-cluster-rows 5" in err, "--min-report 20" in err) == (2, True, True)
-    assert run("fit", *files, "--out", tmp_path / "x", "--micro-cluster-rows", 5, "--min-report", 5)[0] == 0
+    code, _, err = run("fit", *files, "--out", tmp_path / "x", "--set", "min_report=5")
+    assert (code, "'min_report' of Consensus is 5 and that of the run 20" in err) == (2, True)
+    assert run("fit", *files, "--out", tmp_path / "x", "--set", "min_report=5", "--min-report", 5)[0] == 0
 
 
 # --- the support ---

@@ -64,7 +64,7 @@ def test_vectors_pass_a_dense_network_and_labels_may_be_missing(torch, images, r
 
 def test_the_file_is_a_table_for_estimate_and_a_data_set_for_load(torch, images, result, monkeypatch):
     result("embed", "images.npz", *TRAINING, "--out", "fmnist_vae64.npz")
-    assert result("estimate", "fmnist_vae64.npz", "--min-mass", "20")["n_components"] >= 1
+    assert result("estimate", "fmnist_vae64.npz", "--set", "min_mass=20")["n_components"] >= 1
     monkeypatch.setenv(datasets.FOLDER, ".")
     loaded = load("fmnist")
     assert (loaded.X.shape, loaded.differs) == ((90, 3), "own embedding of 90 rows, trained for 2 epochs")

@@ -34,7 +34,7 @@ def progress(patience: float = BAR_PATIENCE) -> Iterator[None]:
     Examples
     --------
     >>> import koncord
-    >>> sites = koncord.data.demonstration("penguins").tables
+    >>> sites = koncord.data.penguins().tables
     >>> with koncord.progress():
     ...     clustering = koncord.FederatedClustering(standardize=True, random_state=0).fit(sites)
     """

@@ -72,7 +72,7 @@ def fit(
     Examples
     --------
     >>> import koncord
-    >>> found = koncord.fit(koncord.data.demonstration("penguins").tables, random_state=0)
+    >>> found = koncord.fit(koncord.data.penguins().tables, random_state=0)
     >>> found.sites_
     ['Biscoe', 'Dream', 'Torgersen']
     """

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import koncord
+from koncord.cli import build_parser
+from koncord.cli.options import aggregator_of
+from koncord.cli.run import check_options, estimator_arguments, fill_usual
 from koncord.errors import CheckpointError, KoncordError, NotAllowed
 from koncord.network import joining
 from koncord.network import method as methods
@@ -40,6 +43,30 @@ def make(folder, name="north"):
 def stated(aggregator=None, **asked):
     asked = methods.RunRequest(**{"by": BY, "purpose": "stays", **asked})
     return methods.statement_text(aggregator or koncord.KFed(3), {"name": "asm"}, asked)
+
+
+def options_of(*options):
+    args = build_parser().parse_args(["run", "--out", "run", *options])
+    fill_usual(args)
+    check_options(args)
+    return args
+
+
+def test_parameters_that_are_set_by_name_are_stated_of_aggregator_and_estimator():
+    args = options_of("--aggregator", "kfed", "--clusters", "2", "--estimator", "gmeans", "--set", "n_init=3")
+    text = methods.statement_text(aggregator_of(args), estimator_arguments(args))
+    assert json.loads(text)["estimator"] == {"name": "gmeans"}
+    args.set += ["max_components=5"]
+    aggregator, estimator = methods.from_text(methods.statement_text(aggregator_of(args), estimator_arguments(args)))
+    assert (repr(aggregator), repr(estimator)) == ("KFed(n_clusters=2, n_init=3)", "GMeans(max_components=5)")
+
+
+def test_a_parameter_of_an_estimator_that_does_not_run_is_refused_before_a_site_is_asked():
+    wanted = "--set min_mass is of the estimator asm, which does not run with --aggregator consensus unless --local-cou"
+    with pytest.raises(ValueError, match=wanted):
+        options_of("--set", "min_mass=9")
+    args = options_of("--set", "min_mass=9", "--local-counts")
+    assert estimator_arguments(args) == {"name": "asm", "min_mass": 9.0}
 
 
 def statement(aggregator=None, **asked):

@@ -21,7 +21,7 @@ from network.pace import PACE, waits
 
 pytestmark = pytest.mark.network
 
-METHOD = ("--aggregator", "fedgem", "--upsilon", "10", "--seed", "7")
+METHOD = ("--aggregator", "fedgem", "--set", "upsilon=10", "--seed", "7")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from network.pace import waits
 pytestmark = pytest.mark.network
 
 SITES = ("a", "b", "c", "d", "e")
-METHOD = ("--aggregator", "fedgem", "--upsilon", "10", "--seed", "7")
+METHOD = ("--aggregator", "fedgem", "--set", "upsilon=10", "--seed", "7")
 TAG = f"kc{os.getpid() % 10000}"
 
 

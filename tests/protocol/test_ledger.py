@@ -214,13 +214,13 @@ def test_fit_writes_a_ledger_for_every_site_with_a_line_for_every_departure(tmp_
         np.savetxt(f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
     files = [f"{name}.csv" for name in tables()]
     guards = ["--ledger", "led", "--min-report", "5", "--min-support", "3"]
-    call = ["fit", *files, "--out", "run", "--aggregator", "fedgem", "--upsilon", "2", *guards]
+    call = ["fit", *files, "--out", "run", "--aggregator", "fedgem", "--set", "upsilon=2", *guards]
     assert main([*call, "--json"]) == 0
     info = json.loads(capsys.readouterr().out)["info"]
     assert info["min_support"] == 3
     assert info["weak_clusters"]
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["options"] == {"--upsilon": 2.0, "--min-report": 5, "--min-support": 3}
+    assert record["options"] == {"--set": "upsilon=2", "--min-report": 5, "--min-support": 3}
     for name in tables():
         left = [each["n_bytes"] for each in record["departures"] if each["site"] == name]
         assert [entry.n_bytes for entry in read_ledger(ledger_file(tmp_path / "led", name))] == left

@@ -14,7 +14,7 @@ BIRDS = ("duck", "goose", "swan")
 
 @pytest.fixture(scope="module")
 def result():
-    shown = koncord.data.demonstration("penguins")
+    shown = koncord.data.penguins()
     return demonstrate(shown, {site: f"{site}.csv" for site in shown.tables})
 
 
@@ -42,7 +42,7 @@ def test_what_left_a_site_is_the_sum_of_its_messages(result):
 
 
 def test_the_terminal_shows_every_figure(result):
-    out = demonstration_text(result.model, result.record, "island")
+    out = demonstration_text(result.model, result.record)
     truth = result.record.truth
     assert f"class is {truth.ari:.3f}" in out
     assert f"K = 3 given and all rows in one place: {truth.pooled_ari:.3f}" in out

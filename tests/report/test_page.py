@@ -105,7 +105,7 @@ CASES = {
     ),
     "truth": (
         model_of(diagnostics=NOTES),
-        record_of(truth=Truth(n_clusters=3, ari=0.4567, rows=1500, local_counts=dict.fromkeys(SITES, 2))),
+        record_of(truth=Truth(n_clusters=3, ari=0.4567, local_counts=dict.fromkeys(SITES, 2))),
     ),
 }
 

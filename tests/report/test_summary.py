@@ -13,7 +13,7 @@ from koncord.session.demonstration import demonstrate
 
 @pytest.fixture(scope="module")
 def result():
-    shown = koncord.data.demonstration("penguins")
+    shown = koncord.data.penguins()
     return demonstrate(shown, {site: f"{site}.csv" for site in shown.tables})
 
 

@@ -249,13 +249,13 @@ def digits() -> Dataset:
 
 
 def palmer_penguins() -> Dataset:
-    from koncord.data.penguins import penguins
+    from koncord.data.islands import birds
 
-    birds = penguins()
+    held = birds()
     return Dataset(
         name="penguins",
-        X=birds.X,
-        y=birds.species,
+        X=held.X,
+        y=held.species,
         note="Palmer penguins, four measurements, by species",
         differs="not a data set of the paper",
     )

@@ -14,7 +14,7 @@ from koncord.aggregate.ffcm import FFCM
 from koncord.aggregate.kfed import KFed
 from koncord.aggregate.spahm import SPAHM
 from koncord.estimate import asm, dpgmm
-from koncord.estimate.asm import ASM, MNIST_MERGE_FACTORS
+from koncord.estimate.asm import ASM
 from koncord.estimate.known import KnownCounts
 from koncord.estimate.search import LabelFreeSearch
 from koncord_reproduction.process import SharedDPGMM
@@ -25,6 +25,8 @@ EVALUATION_SEEDS = tuple(range(42, 52))
 TUNING_SEEDS = (1000, 1001)
 # Seconds a run may take. The paper limits each run that tunes upsilon and each evaluation run.
 TUNING_LIMIT, EVALUATION_LIMIT = 150.0, 3600.0
+# Merge factors that the paper chooses from for MNIST.
+MNIST_MERGE_FACTORS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2)
 # Rows among which the configuration of the pooled runs is chosen, at most.
 POOLED_TUNING_ROWS = 30_000
 # Seeds of further hold-outs, by which it is seen how far the choice of a configuration is one of chance.

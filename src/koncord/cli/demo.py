@@ -14,27 +14,21 @@ from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from koncord.data.demonstrations import Demonstration
+    from koncord.data.islands import Penguins
 
 NAME = "demo"
-SUMMARY = "the whole pipeline on built-in data, with the known classes beside it"
+SUMMARY = "the whole pipeline on penguins of three islands, with their species beside it"
 DESCRIPTION = """\
-Run both phases on tables that come with koncord, and compare the clusters with classes that are known and that no
-site and no server used.
-
-penguins   342 penguins of three islands, three species; two islands hold two of them, one holds one (Gorman et
-           al. 2014, CC0)
-waveform   5,000 rows of three classes (Breiman et al. 1984), 70 % of them at five sites with two classes each; the
-           others, which take no part, measure the agreement
-plant      simulated pumps of four plants: normal operation and four rare faults, each met at some plants only
+Run both phases on tables that come with koncord, and compare the clusters with the species, which no site and no server
+used: 342 penguins of three islands, three species; two islands hold two of them, one holds one (Gorman et al. 2014,
+CC0).
 """
 EPILOG = """\
 examples:
   koncord demo
-  koncord demo --data plant --out plant-demo
   koncord demo --out my-demo --json
 """
-DATA = ("penguins", "waveform", "plant")
+ABOUT = "Palmer penguins: bill, flipper and body mass of 342 birds on three islands."
 SITES = "sites"  # folder of the tables, for the reader to try
 
 
@@ -42,7 +36,6 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers, NAME, SUMMARY, usage="koncord demo [options]", description=DESCRIPTION, epilog=EPILOG
     )
-    parser.add_argument("--data", choices=DATA, default=DATA[0], help=f"which tables (default: {DATA[0]})")
     parser.add_argument(
         "--out",
         metavar="DIR",
@@ -55,8 +48,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from koncord.data.demonstrations import demonstration
     from koncord.data.files import Table
+    from koncord.data.islands import penguins
     from koncord.report.demonstration import bytes_by_site
     from koncord.report.demonstration import demonstration_text as about_classes
     from koncord.report.federation import federation_text
@@ -67,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
     target = check_folder("--out", args.out, replaces=is_own(args.out))
     with ProgressBar() as bar, reporting(bar):
-        shown = demonstration(args.data)
+        shown = penguins()
         with part(0.0, 0.95, "fitting"):
             result = demonstrate(shown, {site: f"{SITES}/{site}.csv" for site in shown.tables})
         model, record = result.model, result.record
@@ -82,7 +75,6 @@ def run(args: argparse.Namespace) -> None:
     assert truth is not None
     if args.json:
         found = {
-            "data": shown.name,
             "n_clusters": model.n_clusters,
             "true_clusters": truth.n_clusters,
             "ari": truth.ari,
@@ -100,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         print(as_json(found))
         return
     print(
-        f"{shown.about}\n\n{federation_text(model, record)}\n\n{about_classes(model, record, shown.site)}\n\n"
+        f"{ABOUT}\n\n{federation_text(model, record)}\n\n{about_classes(model, record)}\n\n"
         f"report:  {args.out / PAGE}\n"
         f"next:    {own_command()} fit {shlex.quote(str(args.out / SITES))}/*.csv --out my-run\n"
         f"{about_path()}"
@@ -135,11 +127,10 @@ def is_own(folder: Path) -> bool:
     return folder.is_dir() and {path.name for path in folder.iterdir()} == {MODEL, PAGE, RECORD, LABELS, SITES}
 
 
-def write_tables(folder: Path, shown: "Demonstration") -> None:
+def write_tables(folder: Path, shown: "Penguins") -> None:
     import numpy as np
 
     folder.mkdir()
     for site, table in shown.tables.items():
-        header = ",".join(shown.columns)
         written = folder / f"{site}.csv"
-        np.savetxt(written, table, fmt=f"%.{shown.decimals}f", delimiter=",", header=header, comments="")
+        np.savetxt(written, table, fmt="%.1f", delimiter=",", header=",".join(shown.columns), comments="")

@@ -13,12 +13,13 @@ from koncord._jobs import jobs, n_cores
 from koncord._progress import part, report, reporting
 from koncord.cli.options import (
     add_estimator_options,
+    add_set_option,
     add_stream_options,
     add_table_options,
     at_least_one,
-    check_estimator_options,
     estimator_of,
     is_streamed,
+    parameters_set,
     scaled_table,
     streamed_table,
     table_of,
@@ -50,7 +51,7 @@ EPILOG = """\
 examples:
   koncord estimate visits.csv --plot visits.png
   koncord estimate visits.parquet --columns age,stay --estimator gmeans --json
-  koncord estimate visits.csv --no-null-test
+  koncord estimate visits.csv --no-null-test --set min_mass=20
   koncord estimate visits.csv --stream --sample-rows 200000
 """
 
@@ -61,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("file", metavar="FILE", help="the table")
     add_stream_options(add_table_options(parser))
-    add_estimator_options(parser)
+    add_set_option(add_estimator_options(parser), "the estimator")
     parser.add_argument(
         "--jobs",
         metavar="N",
@@ -88,7 +89,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_estimator_options(args)
+    parameters_set(args)  # refuses what is wrong before anything is read
     figures = None
     if args.plot is not None:
         check_output_file("--plot", args.plot, ".png")

@@ -10,7 +10,6 @@ from koncord._jobs import jobs, n_cores
 from koncord._progress import part, report, reporting
 from koncord._text import is_showable
 from koncord.cli.options import (
-    ASM_OPTIONS,
     PRIVACY_OPTIONS,
     add_aggregator_options,
     add_estimator_options,
@@ -24,9 +23,9 @@ from koncord.cli.options import (
     asked,
     asks_local_counts,
     at_least_one,
-    check_aggregator_options,
-    check_estimator_options,
     check_floor,
+    check_method_options,
+    check_parameters,
     conversions_by_site,
     estimator_of,
     is_streamed,
@@ -58,14 +57,12 @@ without folder and extension. A table larger than memory is a folder of Parquet 
 EPILOG = """\
 examples:
   koncord fit north.csv south.csv west.csv --out run
-  koncord fit north.csv south.csv west.csv --out run --force --aggregator fedgem --upsilon 10 --json
+  koncord fit north.csv south.csv west.csv --out run --force --aggregator fedgem --set upsilon=10 --json
   koncord fit north.csv south.csv --out run --epsilon 2 --delta 1e-6 --bound 10
 """
 # What a person may have asked for beyond estimator, aggregator and seed: kept in the record of the run.
 RECORDED = (
     "clusters",
-    "upsilon",
-    "micro_cluster_rows",
     "harmonize",
     "allow_disclosure",
     "set",
@@ -82,9 +79,7 @@ RECORDED = (
     "log",
     "no_log",
     "no_fence",
-    "max_components",
     "local_counts",
-    *ASM_OPTIONS,
     *PRIVACY_OPTIONS,
 )
 # Kept there too, unless they are as they are without being asked for.
@@ -128,11 +123,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_estimator_options(args)
-    check_aggregator_options(args)
+    check_method_options(args, local_counts=asks_local_counts(args))
     check_floor(args)
     check_site_names(args.files)
     policy = site_policy_of(args)
+    check_parameters(aggregator_of(args).for_run(min_report=args.min_report, min_support=args.min_support))
     if args.ledger is not None and args.ledger.exists() and not args.ledger.is_dir():
         raise ValueError(f"--ledger needs the name of a folder; '{args.ledger}' is a file.")
     from koncord.data.files import complete_rows

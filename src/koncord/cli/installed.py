@@ -13,7 +13,7 @@ from koncord.errors import KoncordError
 GROUP = "koncord.commands"
 # Commands of a distribution in the repository of koncord, and how to get it.
 ELSEWHERE = dict.fromkeys(
-    ("embed", "partition", "reproduce"), "koncord-reproduction: pip install ./reproduction, in a checkout of koncord"
+    ("embed", "reproduce"), "koncord-reproduction: pip install ./reproduction, in a checkout of koncord"
 )
 
 

@@ -10,7 +10,6 @@ from koncord._extras import require
 from koncord._progress import reporting
 from koncord.aggregate.registry import AGGREGATORS
 from koncord.cli.options import (
-    GIVEN,
     add_aggregator_options,
     add_categories_option,
     add_convert_option,
@@ -22,9 +21,8 @@ from koncord.cli.options import (
     aggregator_of,
     at_least_one,
     batched_of,
-    check_aggregator_options,
-    check_estimator_options,
     check_floor,
+    check_method_options,
     conversions_of,
     estimator_of,
     flag,
@@ -72,7 +70,7 @@ REHEARSED = {"estimator": "asm", "seed": 0, "aggregator": "consensus", "standard
 # Options that mean something in a dry run only.
 # Every run spends a budget anew, and the coordinator begins runs: without a limit nothing would be promised.
 RUNS_WITHIN_BUDGET = 10
-DRY_RUN_ONLY = (*REHEARSED, *GIVEN, "clusters", "upsilon", "micro_cluster_rows", "harmonize", "set")
+DRY_RUN_ONLY = (*REHEARSED, "clusters", "harmonize", "set")
 EPILOG = """\
 examples:
   koncord join --invite north.invite --data visits.csv
@@ -192,8 +190,7 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run:
         for name, usual in REHEARSED.items():
             setattr(args, name, usual if getattr(args, name) is None else getattr(args, name))
-        check_estimator_options(args)
-        check_aggregator_options(args)
+        check_method_options(args)
     else:
         require("flower", "koncord join")
         from koncord.network.flower.programs import ONE_THREAD, QUIET

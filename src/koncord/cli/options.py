@@ -2,18 +2,17 @@
 
 import argparse
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koncord._registry import Registry
 from koncord.aggregate.registry import AGGREGATORS
-from koncord.cli.parameters import parameters_of, value_for
+from koncord.cli.parameters import Owner, owner_of, parameters_of, value_for
 from koncord.errors import DisclosureRefused
 from koncord.estimate.registry import ESTIMATORS
 from koncord.prepare.settings import MISSING, Preparation
-from koncord.protocol.floor import DEFAULT_MIN_REPORT
 from koncord.session.policy import ServerPolicy, SitePolicy
 
 if TYPE_CHECKING:
@@ -23,18 +22,10 @@ if TYPE_CHECKING:
     from koncord.privacy.budget import Budget
     from koncord.types import FloatArray
 
-MERGE_GRIDS = ("paper", "mnist")
-# Options of ASM alone, by the name of its parameter.
-ASM_OPTIONS = ("min_mass", "split_factor", "merge_factor", "merge_grid")
 PRIVACY_OPTIONS = ("epsilon", "delta", "bound", "center")
-# What an estimator may be given beside its name.
-GIVEN = ("max_components", *ASM_OPTIONS)
-# Parameters that have an option of their own, of any aggregator and of one alone.
-FLAGS = {"allow_disclosure": "allow_disclosure"}
-OWN_FLAGS = {
-    "fedgem": {"upsilon": "upsilon"},
-    "consensus": {"min_report": "micro_cluster_rows", "harmonize": "harmonize"},
-}
+# Parameters that have an option of their own.
+AGGREGATOR_FLAGS = {"allow_disclosure": "--allow-disclosure", "harmonize": "--harmonize"}
+ESTIMATOR_FLAGS = {"random_state": "--seed"}
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> Any:
@@ -224,7 +215,8 @@ def preparation_of(args: argparse.Namespace) -> Preparation:
     )
 
 
-def add_estimator_options(parser: argparse.ArgumentParser) -> None:
+def add_estimator_options(parser: argparse.ArgumentParser) -> Any:
+    """Adds, and returns, the group of options for phase 1."""
     group = parser.add_argument_group("estimator", summaries(ESTIMATORS))
     group.add_argument(
         "--estimator",
@@ -234,18 +226,7 @@ def add_estimator_options(parser: argparse.ArgumentParser) -> None:
         help="how the components are counted: %(choices)s (default: asm)",
     )
     group.add_argument("--seed", metavar="N", type=seed, default=0, help="of everything drawn at random (default: 0)")
-    group.add_argument(
-        "--max-components", metavar="N", type=int, help="most components to look for (default: the estimator's own)"
-    )
-    group = parser.add_argument_group("asm and asm-identity", "What is not given is chosen on held-out rows.")
-    group.add_argument("--min-mass", metavar="X", type=float, help="rows' worth of mass both halves of a split keep")
-    group.add_argument("--split-factor", metavar="X", type=float, help="how far from the mean the two halves start")
-    group.add_argument("--merge-factor", metavar="X", type=float, help="overlap from which components merge; 0: never")
-    group.add_argument(
-        "--merge-grid",
-        choices=MERGE_GRIDS,
-        help="merge factors to choose from: the paper's, or its finer ones for MNIST",
-    )
+    return group
 
 
 def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
@@ -261,16 +242,6 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
         "--clusters", metavar="K", type=int, help="for kfed, fedkmeans and ffcm: how many; for afcl: at most how many"
     )
     group.add_argument(
-        "--upsilon", metavar="U", type=float, help="for fedgem: how far components reach (default: chosen, no labels)"
-    )
-    group.add_argument(
-        "--micro-cluster-rows",
-        metavar="N",
-        type=at_least_one,
-        help=f"for consensus: fewest rows of a micro-cluster that a site reports (default: {DEFAULT_MIN_REPORT}, "
-        "or the site's --min-report where that is more)",
-    )
-    group.add_argument(
         "--harmonize",
         action="store_true",
         default=None,
@@ -278,12 +249,16 @@ def add_aggregator_options(parser: argparse.ArgumentParser) -> None:
         "credible (default: they are only reported)",
     )
     group.add_argument("--allow-disclosure", action="store_true", help="for afcl: yes, it may send rows")
+    add_set_option(group, "the aggregator or of the estimator")
+
+
+def add_set_option(group: Any, owner: str) -> None:
     group.add_argument(
         "--set",
         metavar="NAME=VALUE",
         action="append",
-        help="a parameter of the aggregator by its name in Python; may be given again. A name that it does not have "
-        "lists those that it has",
+        help=f"a parameter of {owner} by its name in Python, as min_mass=20; may be given again. A name that is not "
+        "known lists those that are",
     )
 
 
@@ -446,44 +421,28 @@ def scaled_table(table: "Table", args: argparse.Namespace) -> "tuple[Table, Floa
     return replace(table, X=Z), mean, scale
 
 
-def check_estimator_options(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together, before anything is imported or read."""
-    for name in ASM_OPTIONS:
-        if getattr(args, name) is not None and not args.estimator.startswith("asm"):
-            raise ValueError(f"{flag(name)} goes with --estimator asm or asm-identity, not {args.estimator}.")
-    if args.merge_factor is not None and args.merge_grid is not None:
-        raise ValueError("--merge-factor and --merge-grid exclude each other; give one of them.")
-
-
 def estimator_of(args: argparse.Namespace, *, random_state: int | None, is_needed: bool = True) -> Any:
-    """The estimator the options describe, ready to fit; one that may not be needed is left for later.
-
-    With options of its own it is made all the same, for it checks them.
-    """
+    """The estimator the options describe, ready to fit; one that is not needed is left for later."""
     from koncord.estimate.named import LateEstimator, estimator_named
 
-    given = {name: getattr(args, name) for name in GIVEN}
-    if not is_needed and set(given.values()) == {None}:
+    if not is_needed:
         return LateEstimator(args.estimator)
-    return estimator_named(args.estimator, random_state=random_state, **given)
+    return estimator_named(args.estimator, random_state=random_state, **parameters_set(args)["estimator"])
 
 
-def check_aggregator_options(args: argparse.Namespace) -> None:
-    """Refuse options that do not go together, before anything is read."""
-    if args.upsilon is not None and args.aggregator != "fedgem":
-        raise ValueError(f"--upsilon goes with --aggregator fedgem, not {args.aggregator}.")
-    if args.upsilon is not None and not 0 <= args.upsilon < float("inf"):
-        raise ValueError(f"--upsilon must be a finite number of at least 0; got {args.upsilon:g}.")
-    if args.micro_cluster_rows is not None and args.aggregator != "consensus":
-        raise ValueError(f"--micro-cluster-rows goes with --aggregator consensus, not {args.aggregator}.")
-    if args.harmonize and args.aggregator != "consensus":
-        raise ValueError(f"--harmonize goes with --aggregator consensus, not {args.aggregator}.")
+def check_method_options(args: argparse.Namespace, *, local_counts: bool = False) -> None:
+    """Refuse options that do not go together, before anything is read.
+
+    With `local_counts`, sites count their components also where the aggregator does without.
+    """
     if args.clusters is not None and args.clusters < 1:
         raise ValueError(f"--clusters must be at least 1; got {args.clusters}.")
     from koncord.aggregate.base import sends_rows
     from koncord.aggregate.registry import aggregator_named
 
     kind = aggregator_named(args.aggregator)
+    if args.harmonize and "harmonize" not in parameters_of(kind):
+        raise ValueError(f"--harmonize goes with --aggregator consensus, not {args.aggregator}.")
     takes = takes_clusters(kind)
     if takes is None and args.clusters is not None:
         raise ValueError(
@@ -499,7 +458,20 @@ def check_aggregator_options(args: argparse.Namespace) -> None:
             f"--aggregator {args.aggregator} sends every row of every site in a form the server can read; "
             "--allow-disclosure runs it all the same."
         )
-    parameters_set(args, kind)
+    check_estimator_runs(args, counts=local_counts or kind.needs_local_counts)
+
+
+def check_estimator_runs(args: argparse.Namespace, *, counts: bool) -> None:
+    """Refuse a parameter of an estimator that nothing is counted with."""
+    name = next(iter(parameters_set(args)["estimator"]), None)
+    is_private = getattr(args, "epsilon", None) is not None
+    if name is None or (counts and not is_private):
+        return
+    alone = f"with --aggregator {args.aggregator}" + " unless --local-counts is given" * hasattr(args, "local_counts")
+    raise ValueError(
+        f"--set {name} is of the estimator {args.estimator}, which does not run "
+        f"{'within a privacy budget' if is_private else alone}."
+    )
 
 
 def takes_clusters(kind: "type[Aggregator]") -> str | None:
@@ -507,20 +479,32 @@ def takes_clusters(kind: "type[Aggregator]") -> str | None:
     return kind.count_parameter if kind.count_parameter in parameters_of(kind) else None
 
 
-def parameters_set(args: argparse.Namespace, kind: "type[Aggregator]") -> dict[str, Any]:
-    """What --set gives, checked against the signature of the aggregator."""
-    given: dict[str, Any] = {}
+def parameters_set(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What --set gives to the aggregator and to the estimator, checked against their signatures."""
+    given: dict[str, dict[str, Any]] = {"aggregator": {}, "estimator": {}}
     for text in args.set or ():
         name, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"--set takes NAME=VALUE; got {text!r}.")
-        flags = {kind.count_parameter: "clusters"} | FLAGS | OWN_FLAGS.get(args.aggregator, {})
-        if name in flags and name in parameters_of(kind):
-            raise ValueError(f"--set {name}: give {flag(flags[name])} instead.")
-        if name in given:
+        owner = owner_of(name, owners(args))
+        if name in owner.flags:
+            raise ValueError(f"--set {name}: give {owner.flags[name]} instead.")
+        if name in given[owner.what]:
             raise ValueError(f"--set {name} is given twice.")
-        given[name] = value_for(kind, name, value)
+        given[owner.what][name] = value_for(owner.make, name, value)
     return given
+
+
+def owners(args: argparse.Namespace) -> Iterator[Owner]:
+    """What --set gives parameters to, in this order; the estimator is imported only if it comes to that."""
+    if hasattr(args, "aggregator"):
+        from koncord.aggregate.registry import aggregator_named
+
+        kind = aggregator_named(args.aggregator)
+        flags = {**AGGREGATOR_FLAGS, kind.count_parameter: "--clusters"}
+        yield Owner(what="aggregator", name=args.aggregator, make=kind, flags=flags)
+    make = ESTIMATORS[args.estimator].load()
+    yield Owner(what="estimator", name=args.estimator, make=make, flags=ESTIMATOR_FLAGS)
 
 
 def check_floor(args: argparse.Namespace) -> None:
@@ -530,11 +514,6 @@ def check_floor(args: argparse.Namespace) -> None:
             f"--allow-disclosure lets rows leave, --min-report {args.min_report} nothing of fewer rows than that; "
             "if rows may leave, add --min-report 1."
         )
-    if args.micro_cluster_rows is not None and args.micro_cluster_rows < args.min_report:
-        raise ValueError(
-            f"--micro-cluster-rows {args.micro_cluster_rows} asks for fewer rows than --min-report {args.min_report} "
-            f"lets a site report; if they may be that small, add --min-report {args.micro_cluster_rows}."
-        )
 
 
 def aggregator_of(args: argparse.Namespace) -> Any:
@@ -542,19 +521,22 @@ def aggregator_of(args: argparse.Namespace) -> Any:
     from koncord.aggregate.registry import aggregator_named
 
     kind = aggregator_named(args.aggregator)
-    given = parameters_set(args, kind)
+    given = parameters_set(args)["aggregator"]
     takes = takes_clusters(kind)
     if takes is not None and args.clusters is not None:
         given[takes] = args.clusters
-    if args.upsilon is not None:
-        given["upsilon"] = args.upsilon
-    if args.micro_cluster_rows is not None:
-        given["min_report"] = args.micro_cluster_rows
     if args.harmonize:
         given["harmonize"] = True
     if args.allow_disclosure and "allow_disclosure" in parameters_of(kind):
         given["allow_disclosure"] = True
     return kind(**given)
+
+
+def check_parameters(aggregator: "Aggregator") -> None:
+    """ValueError for a parameter of the aggregator that is wrong, before anything is read or anybody is asked."""
+    import numpy as np
+
+    next(aggregator.server(("a", "b"), 1, np.random.default_rng(0)))
 
 
 def asked(args: argparse.Namespace, names: Iterable[str], *, unless: Mapping[str, Any]) -> dict[str, Any]:

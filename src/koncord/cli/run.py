@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from koncord._extras import require
 from koncord.cli.options import (
-    GIVEN,
     add_aggregator_options,
     add_common_option,
     add_estimator_options,
@@ -17,9 +16,10 @@ from koncord.cli.options import (
     add_support_option,
     aggregator_of,
     asked,
-    check_aggregator_options,
-    check_estimator_options,
+    check_method_options,
+    check_parameters,
     names,
+    parameters_set,
     preparation_of,
 )
 from koncord.cli.output import as_json
@@ -57,15 +57,13 @@ examples:
   koncord run --out run --resume --without west
 """
 PREPARED = ("log", "no_log", "no_fence")
-OF_METHOD = ("clusters", "upsilon", "micro_cluster_rows", "harmonize", "allow_disclosure", "set", "common_columns")
+OF_METHOD = ("clusters", "harmonize", "allow_disclosure", "set", "common_columns")
 # A resumed run has these as it was started with; the rest it may be given anew.
 METHOD = (
     "estimator",
     "seed",
     "aggregator",
     "clusters",
-    "upsilon",
-    "micro_cluster_rows",
     "harmonize",
     "allow_disclosure",
     "set",
@@ -80,7 +78,6 @@ METHOD = (
     "by",
     "purpose",
     "columns",
-    *GIVEN,
 )
 # How a run goes: a resumed run has these as it was started with, unless others are given.
 POLICY = ("min_sites", "round_timeout", "first_timeout", "wait")
@@ -176,7 +173,7 @@ def run(args: argparse.Namespace) -> None:
     check_begun(args.out)
     with stopped_by_signals(), sole_run(args.out):
         begun = begun or resumed(args)
-        check_method(args)
+        check_parameters(aggregator_of(args))
         with resumable(place, begun, f"koncord run --out {args.out} --resume"):
             finished = drive(
                 place,
@@ -202,9 +199,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    check_estimator_options(args)
     if not args.resume:
-        check_aggregator_options(args)
+        check_method_options(args, local_counts=bool(args.local_counts))
     if args.without and not args.resume:
         raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
@@ -238,7 +234,7 @@ def policy_given(args: argparse.Namespace) -> dict[str, float]:
 
 def estimator_arguments(args: argparse.Namespace) -> dict[str, Any]:
     """The estimator as it is stated to the sites."""
-    return {"name": args.estimator, **{name: getattr(args, name) for name in GIVEN}}
+    return {"name": args.estimator, **parameters_set(args)["estimator"]}
 
 
 def begun_anew(args: argparse.Namespace, place: "Coordinator") -> "BegunRun":
@@ -263,13 +259,6 @@ def resumed(args: argparse.Namespace) -> "BegunRun":
     for name in METHOD:
         setattr(args, name, begun.method[name])
     return replace(begun, policy=policy_given(args)).without(args.without or (), min_sites=args.min_sites)
-
-
-def check_method(args: argparse.Namespace) -> None:
-    """ValueError for a parameter of the method that is wrong, before anybody is asked."""
-    import numpy as np
-
-    next(aggregator_of(args).server(("a", "b"), 1, np.random.default_rng(0)))
 
 
 def written_places(out: Path) -> dict[str, str]:
@@ -299,7 +288,7 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     """The options that shaped the run, by name, for its record."""
     given = asked(
         args,
-        (*OF_METHOD, *PREPARED, *GIVEN),
+        (*OF_METHOD, *PREPARED),
         unless={"min_support": ServerPolicy.min_support, "missing": Preparation.missing},
     )
     return {**given, "--min-sites": args.min_sites, "--round-timeout": args.round_timeout}

@@ -32,7 +32,6 @@ ASM_GRID: Mapping[str, tuple[float, ...]] = {
     "split_factor": (0.3, 0.5, 0.7, 1.0),
     "merge_factor": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
 }
-MNIST_MERGE_FACTORS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2)
 HOLDOUT = 0.2
 # A table whose fitted rows have no room for this many components of the grid's smallest mass is too small for the grid.
 # Then its rows divided by these are minimum masses too, down to two rows; the largest comes first, so ties split less.

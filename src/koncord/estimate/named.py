@@ -22,9 +22,7 @@ def made(estimator: Any) -> Any:
     return estimator_named(estimator.name) if isinstance(estimator, LateEstimator) else estimator
 
 
-def estimator_named(
-    name: str, *, random_state: int | None = None, merge_grid: str | None = None, **options: Any
-) -> Any:
+def estimator_named(name: str, *, random_state: int | None = None, **options: Any) -> Any:
     """An estimator ready to fit.
 
     Parameters
@@ -33,10 +31,8 @@ def estimator_named(
         A name of `koncord.estimate.registry.ESTIMATORS`.
     random_state : int, optional
         Seed, for an estimator that takes one.
-    merge_grid : {"paper", "mnist"}, optional
-        Merge factors that ASM chooses from.
     **options
-        Arguments of the estimator; None leaves it the choice. One that it does not have is a `ValueError`.
+        Arguments of the estimator. One that it does not have is a `ValueError`.
 
     Examples
     --------
@@ -45,12 +41,7 @@ def estimator_named(
     """
     make = ESTIMATORS[name].load()
     takes = signature(make).parameters
-    given = {option: value for option, value in options.items() if value is not None}
-    if merge_grid == "mnist":
-        from koncord.estimate.asm import MNIST_MERGE_FACTORS
-
-        given["merge_factor"] = MNIST_MERGE_FACTORS
-    unknown = [option for option in given if option not in takes]
+    unknown = [option for option in options if option not in takes]
     if unknown:
         raise ValueError(f"The estimator {name!r} has no parameter {unknown[0]!r}.")
-    return make(**given, **({"random_state": random_state} if "random_state" in takes else {}))
+    return make(**options, **({"random_state": random_state} if "random_state" in takes else {}))

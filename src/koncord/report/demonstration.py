@@ -12,9 +12,9 @@ SCALE = "1 is perfect agreement, 0 is chance"
 def about_agreement(model: GlobalModel, truth: Truth) -> list[str]:
     """Sentences: how the clusters relate to the classes, how well, and what all rows in one place would give."""
     said = [about_true_counts(model, truth), *map(about_crossing, truth.crossings[:1])]
-    on = f"On {counted(truth.rows, 'row')} that took no part" if truth.is_held_out else "Over all rows"
     caveat = "" if model.n_clusters <= truth.n_clusters else "; a class in several clusters counts as a disagreement"
-    said.append(f"{on}, the adjusted Rand index of cluster against class is {truth.ari:.3f} ({SCALE}{caveat}).")
+    index = f"adjusted Rand index of cluster against class is {truth.ari:.3f} ({SCALE}{caveat})"
+    said.append(f"Over all rows, the {index}.")
     if truth.ari_at_k is not None and model.n_clusters != truth.n_clusters:
         done = "joined" if model.n_clusters > truth.n_clusters else "cut"
         said.append(
@@ -92,12 +92,12 @@ def bytes_by_site(record: RunRecord, sites: Sequence[str]) -> dict[str, tuple[in
     return sent
 
 
-def demonstration_text(model: GlobalModel, record: RunRecord, site: str) -> str:
-    """For a person at a terminal: agreement, one table of classes, and what left every site."""
+def demonstration_text(model: GlobalModel, record: RunRecord) -> str:
+    """For a person at a terminal: agreement, one table of classes, and what left every island."""
     assert record.truth is not None
     parts = ["\n".join(about_agreement(model, record.truth))]
     parts += [text_table(crossing_heads(each), crossing_rows(each)) for each in record.truth.crossings[:1]]
     sent = bytes_by_site(record, model.sites)
     rows = [(name, f"{messages}", f"{n_bytes:,}", "") for name, (messages, n_bytes) in sent.items()]
-    parts.append(f"what left each {site}\n{text_table((site, 'messages', 'bytes', ''), rows)}")
+    parts.append(f"what left each island\n{text_table(('island', 'messages', 'bytes', ''), rows)}")
     return "\n\n".join(parts)

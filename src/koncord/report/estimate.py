@@ -235,7 +235,7 @@ def about_choice(estimate: Estimate) -> str:
             f"and count from a silhouette of {CLEAR_SILHOUETTE:g}"
         )
     if estimate.cap is not None:
-        lines.append(f"note: splitting stopped at the cap of {estimate.cap} components (--max-components)")
+        lines.append(f"note: splitting stopped at the cap of {estimate.cap} components (--set max_components)")
     if estimate.is_converged is False:
         lines.append("note: the fit had not converged when its iterations ran out")
     if not estimate.candidates:

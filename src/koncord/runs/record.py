@@ -61,10 +61,8 @@ class Truth:
 
     n_clusters: int
     ari: float  # adjusted Rand index of cluster against class
-    rows: int  # on which it was measured
     local_counts: Mapping[str, int]  # classes at each site
-    is_held_out: bool = True  # whether these rows took no part
-    crossings: tuple[Crossing, ...] = ()  # of the rows that took part, coarser classes first
+    crossings: tuple[Crossing, ...] = ()  # coarser classes first
     ari_at_k: float | None = None  # of the answer with as many clusters as there are classes, where the model has one
     pooled_ari: float | None = None  # of k-means with the number of classes given and all rows in one place
     nested: Crossing | None = None  # with one cluster more, against the finest classes, where the model has that answer

@@ -1,4 +1,4 @@
-"""A demonstration from end to end: a run on tables whose classes are known, and how well its clusters agree with them.
+"""A demonstration from end to end: a run on penguins of known species, and how well its clusters agree with them.
 
 The classes enter after the run, here alone.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from koncord._progress import part
 from koncord.aggregate.consensus import Consensus
-from koncord.data.demonstrations import Classes, Demonstration
+from koncord.data.islands import Classes, Penguins
 from koncord.estimate.asm import ASM
 from koncord.model.globalmodel import GlobalModel
 from koncord.prepare.settings import Preparation
@@ -21,15 +21,16 @@ from koncord.session.inprocess import in_process
 from koncord.session.policy import SitePolicy
 from koncord.types import IntArray
 
+SEED = 0
 N_POOLED_STARTS = 10  # of k-means with all rows in one place
 
 
-def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
-    """A run with all defaults on the tables of a demonstration; its record holds what is known of the classes.
+def demonstrate(shown: Penguins, files: Mapping[str, str]) -> RunResult:
+    """A run with all defaults on the tables of the islands; its record holds what is known of the classes.
 
     Parameters
     ----------
-    shown : Demonstration
+    shown : Penguins
         The tables, and the classes of their rows.
     files : mapping of str to str
         Where each site's table will be.
@@ -46,7 +47,7 @@ def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
             in_process(rows, estimator=estimator, aggregator=aggregator),
             aggregator,
             estimator=estimator,
-            seed=shown.seed,
+            seed=SEED,
             standardize=True,
             preparation=Preparation(),
             site_policy=SitePolicy(),
@@ -59,26 +60,23 @@ def demonstrate(shown: Demonstration, files: Mapping[str, str]) -> RunResult:
     return RunResult(model=result.model, record=replace(result.record, truth=truth))
 
 
-def truth_of(shown: Demonstration, model: GlobalModel) -> Truth:
+def truth_of(shown: Penguins, model: GlobalModel) -> Truth:
     """How well a model agrees with the known classes."""
     crossings = tuple(crossing_of(shown, kind, model) for kind in shown.classes)
     n_true = len(shown.classes[0].names)
     nested, finer = nested_model(model, n_true), nested_model(model, model.n_clusters + 1)
-    is_held_out = shown.held_out is not None
     return Truth(
         n_clusters=n_true,
-        ari=held_out_ari(shown, model) if is_held_out else crossings[0].ari,
-        rows=crossings[0].rows if shown.held_out is None else len(shown.held_out),
+        ari=crossings[0].ari,
         local_counts=shown.true_counts,
-        is_held_out=is_held_out,
         crossings=crossings,
-        ari_at_k=None if nested is None else agreement(shown, nested),
+        ari_at_k=None if nested is None else crossing_of(shown, shown.classes[0], nested).ari,
         pooled_ari=pooled_ari(shown),
         nested=None if finer is None else crossing_of(shown, shown.classes[-1], finer),
     )
 
 
-def crossing_of(shown: Demonstration, kind: Classes, model: GlobalModel) -> Crossing:
+def crossing_of(shown: Penguins, kind: Classes, model: GlobalModel) -> Crossing:
     """Rows by cluster and class, over all sites; rows whose class is not known are left out."""
     classes = np.concatenate([kind.of_rows[site] for site in shown.tables])
     clusters = model.predict(shown.pooled)
@@ -99,29 +97,15 @@ def nested_model(model: GlobalModel, k: int) -> GlobalModel | None:
     return found.at(k) if k in getattr(model, "available", ()) else None
 
 
-def agreement(shown: Demonstration, model: GlobalModel) -> float:
-    """Adjusted Rand index against the first classes: of the rows that took no part, or of all where all did."""
-    return crossing_of(shown, shown.classes[0], model).ari if shown.held_out is None else held_out_ari(shown, model)
-
-
-def held_out_ari(shown: Demonstration, model: GlobalModel) -> float:
-    assert shown.held_out is not None
-    assert shown.held_out_classes is not None
-    return adjusted_rand(shown.held_out_classes, model.predict(shown.held_out))
-
-
-def pooled_ari(shown: Demonstration) -> float:
+def pooled_ari(shown: Penguins) -> float:
     """What k-means reaches that is given the number of classes and has all rows in one place, standardized."""
     from sklearn.cluster import KMeans
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     n_true = len(shown.classes[0].names)
-    pooled = make_pipeline(StandardScaler(), KMeans(n_true, n_init=N_POOLED_STARTS, random_state=shown.seed))
+    pooled = make_pipeline(StandardScaler(), KMeans(n_true, n_init=N_POOLED_STARTS, random_state=SEED))
     pooled.fit(shown.pooled)
-    if shown.held_out is not None:
-        assert shown.held_out_classes is not None
-        return adjusted_rand(shown.held_out_classes, pooled.predict(shown.held_out))
     classes = np.concatenate([shown.classes[0].of_rows[site] for site in shown.tables])
     return adjusted_rand(classes, pooled.predict(shown.pooled))
 

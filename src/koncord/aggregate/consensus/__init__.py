@@ -397,7 +397,7 @@ class Consensus(Aggregator):
         if not any(len(each) for each in reports.values()):
             raise KoncordError(
                 f"No client sent a micro-cluster: each has fewer than {self.micro_rows} rows, or than its floor. "
-                f"{LOWER_FLOOR} 'min_report' of Consensus (--micro-cluster-rows) must be as small."
+                f"{LOWER_FLOOR} 'min_report' of Consensus (--set min_report) must be as small."
             )
         aside = rng.spawn(1)[0]  # what is asked besides must not change the answer
         with begun(partial(offsets_and_stream, reports, aside)) as search:
