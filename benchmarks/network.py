@@ -37,10 +37,10 @@ from time import perf_counter, sleep
 import numpy as np
 
 import koncord
-from koncord.data.waveform import waveform
 from koncord.network.processes import Program, children, wait_until
 from koncord.types import IntArray
 from koncord_reproduction import partition
+from koncord_reproduction.waveform import waveform
 
 TICKS = os.sysconf("SC_CLK_TCK")
 METHODS = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import koncord
-from koncord.data.waveform import waveform
 from koncord_reproduction.datasets import FOLDER, MADE, STORED, cache_folder, load
+from koncord_reproduction.waveform import waveform
 
 
 @pytest.fixture

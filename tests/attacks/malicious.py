@@ -13,7 +13,6 @@ from scipy.spatial import cKDTree
 
 from koncord.aggregate import consensus, fedkmeans
 from koncord.data.batches import batched_table
-from koncord.data.waveform import waveform
 from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest
 from koncord.network.certificates import site_key
@@ -26,6 +25,7 @@ from koncord.protocol.wire import pack, unpack
 from koncord.session.policy import SitePolicy
 from koncord.session.streamedfile import StreamedSource
 from koncord.session.transport import Carried, PackedLink
+from koncord_reproduction.waveform import waveform
 
 N_ROWS = 1000
 EXACT = 1e-6  # a row that is told with a smaller error is told

@@ -25,11 +25,11 @@ from test_preparation import micro_clusters
 
 import koncord
 from koncord.aggregate import consensus
-from koncord.data.waveform import waveform
 from koncord.errors import NotAllowed
 from koncord.session.federation import run_federation
 from koncord.session.inprocess import InProcess
 from koncord.session.site import Site
+from koncord_reproduction.waveform import waveform
 
 
 def say(capsys, attack, coordinator, n_rows, n_wrong):

@@ -6,9 +6,9 @@ from malicious import FLOOR, Malicious, state_folder
 from sklearn.metrics import roc_auc_score
 
 from koncord.aggregate import consensus
-from koncord.data.waveform import waveform
 from koncord.protocol.dominance import PERCENT
 from koncord.protocol.wire import unpack
+from koncord_reproduction.waveform import waveform
 
 
 def reported(folder, X, **options):

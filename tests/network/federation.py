@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from koncord.data.waveform import waveform
 from koncord.model.globalmodel import GlobalModel
 from koncord.network.processes import die_with_parent, start_time, stat_fields
 from koncord.protocol.floor import DEFAULT_MIN_REPORT
+from koncord_reproduction.waveform import waveform
 from network.pace import PACE
 from network.ports import free_port
 

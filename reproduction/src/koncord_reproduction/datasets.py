@@ -12,11 +12,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from koncord.data.waveform import waveform
 from koncord.errors import KoncordError
 from koncord.types import FloatArray, IntArray
 from koncord_reproduction.fetch import OFFLINE, PUBLISHED, FetchError, checksum, is_offline
 from koncord_reproduction.fetch import fetch as fetch_file
+from koncord_reproduction.waveform import waveform
 
 FOLDER = "KONCORD_DATA"  # environment variable that names the folder of the files
 

@@ -1,7 +1,7 @@
 """The local estimators by name: the one list of koncord's own, and those of installed packages.
 
 A package offers an estimator by an entry point of the group ``koncord.estimators``: its name, and where its class or a
-function that makes it is. What can be called with ``max_components`` and ``random_state`` is given these.
+function that makes it is. What can be called with ``random_state`` is given the seed.
 """
 
 from koncord._registry import Offer, Registry

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from koncord.data.waveform import triangles, waveform
+from koncord_reproduction.waveform import triangles, waveform
 
 
 def test_the_waves_are_those_of_the_book():
