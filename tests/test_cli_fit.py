@@ -86,7 +86,6 @@ def test_the_folder_holds_just_what_is_documented(sites, run):
     assert run("fit", *FILES, "--out", "run")[0] == 0
     expected = {
         "model.koncord",
-        "reports.koncord",
         "run.json",
         "report.html",
         *(f"labels/{name}.csv" for name in sites),
@@ -455,40 +454,6 @@ def test_labels_by_a_nested_answer_and_outliers(sites, run, result):
     assert code == 2
     assert f"--clusters must be a number of clusters that the model has, 1 to {model.available[-1]}; got 99" in err
     assert run("predict", "run", FILES[0], "--outliers", "1.5")[0] == 2
-
-
-def test_a_forgotten_site_is_gone_from_the_run(sites, run, result):
-    assert run("fit", *FILES, "--out", "run")[0] == 0
-    assert Path("run/reports.koncord").stat().st_mode & 0o777 == 0o600
-    code, out, err = run("forget", "west", "--run", "run")
-    assert (code, err) == (0, "")
-    assert "2 sites" in out
-    assert "forgotten: west; nobody was asked again" in out
-    model = koncord.GlobalModel.load("run/model.koncord")
-    assert model.sites == ("north", "south")
-    assert not Path("run/labels").exists()
-    assert "lock" not in contents("run")
-    for file in ("run/model.koncord", "run/reports.koncord"):
-        assert b"west" not in Path(file).read_bytes()
-    assert "west" not in list(json.loads(Path("run/run.json").read_text())["files"])
-    assert "those of the micro-clusters that each site sent" in Path("run/report.html").read_text()
-    labels = result("predict", "run", "west.csv")["labels"]
-    assert labels == model.predict(sites["west"]).tolist()
-    code, _, err = run("forget", "west", "--run", "run")
-    assert (code, err) == (2, "koncord: SITE must be one of this run, north, south; got 'west'.\n")
-    found = result("forget", "south", "--run", "run")
-    assert found["forgotten"] == ["west", "south"]
-    assert list(found["sites"]) == ["north"]
-    assert run("forget", "north", "--run", "run")[0] == 2  # the only one
-
-
-def test_forget_needs_reports(sites, run):
-    assert run("fit", *FILES, "--out", "run", "--aggregator", "fedgem", "--upsilon", "1")[0] == 0
-    assert not Path("run/reports.koncord").exists()
-    code, _, err = run("forget", "west", "--run", "run")
-    assert code == 1
-    assert "kept no reports of its sites" in err
-    assert run("forget", "west", "--run", "nowhere")[0] == 2
 
 
 def test_arrays_without_names_are_fitted_and_predicted_by_place(sites, result):

@@ -381,8 +381,6 @@ def test_local_counts_are_computed_when_they_are_read_and_saved_objects_hold_no_
     assert pickle.loads(pickle.dumps(lazy)).local_counts_ == [2, 2]
     np.testing.assert_array_equal(lazy.model_.centers, eager.model_.centers)
     assert all(map(np.array_equal, lazy.labels_, eager.labels_))
-    lazy.forget("a").add("c", rows)
-    assert lazy.local_counts_ == [2, 2]
 
 
 def test_an_aggregator_needs_local_counts_if_what_it_sends_has_their_size():

@@ -36,8 +36,7 @@ from koncord.estimate.base import adapted
 from koncord.prepare.settings import Missing, Preparation
 from koncord.privacy.budget import Budget
 from koncord.runs.assignments import counting, far_off_rows, labeled_batches
-from koncord.session import growing
-from koncord.session.federation import SERVER, RunResult, run
+from koncord.session.federation import SERVER, run
 from koncord.session.inprocess import in_process
 from koncord.session.policy import ServerPolicy, SitePolicy
 from koncord.session.site import Site
@@ -123,8 +122,6 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         To predict, save and share.
     record_ : RunRecord
         How the model was found: what was asked, when, how long it took, what left the sites.
-    result_ : RunResult
-        Model, record and, for a method that asks every site once, what the sites sent: `forget` and `add` need it.
     ledger_ : list of Departure
         Every message that left a site, with its size. Also `departures_`.
 
@@ -240,7 +237,11 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         )
         if self.standardize is False and self.privacy is None and tables:
             warn_of_units([result.model.rows(table) for table in tables.values()], result.model.columns)
-        self._take(result)
+        self.model_ = result.model
+        self.ledger_ = self.departures_ = list(result.ledger)
+        self.n_features_in_ = len(self.model_.plan.inputs)
+        self.n_clusters_ = self.model_.n_clusters
+        self.cluster_centers_ = self.model_.centers_original
         self.sites_ = list(named)
         if streamed or any(names_in(table) for name, table in named.items() if name not in opened):
             self.feature_names_in_ = np.array(self.model_.plan.inputs, dtype=object)
@@ -279,84 +280,6 @@ class FederatedClustering(BaseEstimator):  # type: ignore[misc]
         """All but the sites: a saved object must not carry their rows."""
         state: dict[str, Any] = super().__getstate__()
         return {**state, "_uncounted": {}} if "_uncounted" in state else state
-
-    def _take(self, result: RunResult) -> None:
-        """Have the attributes that follow from the result of a run."""
-        self.result_ = result
-        self.model_ = result.model
-        self.record_ = result.record
-        self.ledger_ = self.departures_ = list(result.ledger)
-        self.n_features_in_ = len(self.model_.plan.inputs)
-        self.n_clusters_ = self.model_.n_clusters
-        self.cluster_centers_ = self.model_.centers_original
-
-    def forget(self, site: str) -> Self:
-        """Have the model that the other sites give, from what they sent: nobody is asked again.
-
-        It is, to the bit, the model of a run without the site on the scale that was agreed on, which stays (see
-        docs/security.md). Labels of rows are not known any more: `predict` gives them for a table.
-
-        Parameters
-        ----------
-        site : str
-            Name of a site that took part.
-
-        Returns
-        -------
-        FederatedClustering
-            The object itself, without `labels_`.
-        """
-        check_is_fitted(self)
-        at = self.sites_.index(site) if site in self.sites_ else None
-        self._take(growing.without(self.result_, site))
-        if at is not None:
-            del self.sites_[at], self._counts[site]
-            self._uncounted.pop(site, None)
-        if hasattr(self, "labels_"):
-            del self.labels_, self.outliers_
-        return self
-
-    def add(self, site: str, table: Any) -> Self:
-        """Have the model that one more site gives with the others, which are not asked again.
-
-        It is, to the bit, the model of a run with the site on the scale that was agreed on before it came. Labels of
-        rows are not known any more: `predict` gives them for a table.
-
-        Parameters
-        ----------
-        site : str
-            Name of the site, of none that took part.
-        table : table (n_samples, n_features)
-            Its rows.
-
-        Returns
-        -------
-        FederatedClustering
-            The object itself, without `labels_`.
-        """
-        check_is_fitted(self)
-        named = named_clients({site: table})
-        if site in self.sites_:
-            raise ValueError(f"'site' of FederatedClustering.add must be new; {site!r} took part.")
-        estimator = ASM() if self.estimator is None else self.estimator
-        aggregator = Consensus() if self.aggregator is None else self.aggregator
-        policy = SitePolicy(min_report=self.min_report, budget=self.privacy)
-        tables = {name: as_table(name, each, self.categories) for name, each in named.items()}
-        link = in_process(
-            {name: (each.X, each.columns) for name, each in tables.items()},
-            estimator=estimator,
-            aggregator=aggregator,
-            policy=policy,
-            levels={name: each.levels for name, each in tables.items()},
-        )
-        self._take(growing.with_late(self.result_, link, file="in memory"))
-        self.sites_.append(site)
-        self._counts[site] = own_count(link.sites[site], {})
-        if self._counts[site] is None:
-            self._uncounted[site] = link.sites[site]
-        if hasattr(self, "labels_"):
-            del self.labels_, self.outliers_
-        return self
 
     def fit_predict(self, clients: Mapping[str, Any] | Sequence[Any], y: object = None) -> list[Any]:
         """Fit, and return `labels_`: the global cluster of each row, for each site in the order given.

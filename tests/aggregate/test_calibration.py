@@ -1,6 +1,5 @@
 """Offsets between sites: found where there are some, refused where sites hold other clusters, and taken out."""
 
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -211,17 +210,6 @@ def test_a_row_with_a_gap_is_judged_by_the_clusters_as_the_site_has_them(harmoni
     assert model.predict(row, site="s1").tolist() == [2]
     without_shapes = replace(model, gaussians=None)
     np.testing.assert_allclose(without_shapes.scaled(row, "s1"), model.centers[2:3], atol=1e-9)
-
-
-def test_sites_can_leave_and_come_with_offsets_taken_out(harmonized):
-    tables, _ = dealt()
-    found = copy(harmonized[0])
-    found.sites_ = list(found.sites_)
-    found.forget("s3").add("s3", tables["s3"])
-    assert found.n_clusters_ == 5
-    assert set(found.model_.offsets) == set(tables)
-    held = np.bincount(found.predict(tables["s3"], site="s3"), minlength=5)
-    assert sorted(held.tolist()) == [0, 60, 60, 60, 180]
 
 
 def test_nothing_is_harmonized_where_nothing_speaks_for_it():

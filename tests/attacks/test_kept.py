@@ -1,18 +1,14 @@
-"""What is kept after a run: the reports of the sites, the model, the page. Who has them looks for rows, and for a site
-that withdrew."""
+"""What is kept after a run: the model, its record, the page. Who has them looks for rows."""
 
-import json
 import re
 
 import numpy as np
-import pytest
 from malicious import FLOOR, N_ROWS, Folders, joined, table
 from safetensors import safe_open
 from test_shaping import said
 
 import koncord
 from koncord.cli import main
-from koncord.runs.reports import Reports
 from koncord.session.federation import run_federation
 
 SITES = ("north", "south", "west")
@@ -41,11 +37,6 @@ def numbers_in(folder):
             with safe_open(path, framework="numpy") as file:
                 arrays = [file.get_tensor(name) for name in file.keys()]  # noqa: SIM118
             found += [float(each) for array in arrays if array.dtype.kind == "f" for each in array.ravel()]
-            for array in arrays:
-                if array.dtype == np.uint8:  # a message
-                    for start in range(8):
-                        whole = array.tobytes()[start:]
-                        found += np.frombuffer(whole[: len(whole) // 8 * 8], dtype="<f8").tolist()
     values = np.array(found)
     return np.unique(values[np.isfinite(values)])
 
@@ -69,30 +60,6 @@ def test_no_value_of_a_row_is_in_a_file_of_a_run(tmp_path, capsys):
     said(capsys, f"{len(numbers)} numbers in the files of a run: {n_told} are values of rows")
     assert len(numbers) > 500
     assert n_told == 0
-
-
-@pytest.mark.parametrize("most_shown", [2, 200], ids=["sites in a file beside the page", "sites on the page"])
-def test_nothing_of_a_site_that_withdrew_is_in_a_file_of_the_run(most_shown, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("koncord.runs.sites.MOST_SHOWN", most_shown)
-    monkeypatch.setattr("koncord.runs.sites.LARGEST_SHOWN", 1)
-    rng = np.random.default_rng(1)
-    tables = parts_of(rng.normal(size=(600, 3)) + 6 * rng.integers(0, 3, (600, 1)))
-    write_tables(tmp_path, tables)
-    out = tmp_path / "run"
-    assert main(["fit", *(str(tmp_path / f"{site}.csv") for site in tables), "--out", str(out)]) == 0
-    replies = Reports.load(out / "reports.koncord").replies
-    others = {reply for site in ("north", "west") for reply in replies[site].values()}
-    own = [reply for reply in replies["south"].values() if reply not in others]
-    assert main(["forget", "south", "--run", str(out)]) == 0
-    capsys.readouterr()
-    files = [path for path in sorted(out.rglob("*")) if path.is_file()]
-    named = {path.name for path in files if b"south" in path.read_bytes()}
-    n_left = sum(reply in path.read_bytes() for reply in own for path in files)
-    told = n_values_among(numbers_in(out), tables["south"])
-    said(capsys, f"a site that withdrew: {n_left} of {len(own)} replies left, {told} values; named in {sorted(named)}")
-    assert n_left == told == 0
-    assert named <= {"run.json", "report.html"}
-    assert json.loads((out / "run.json").read_text())["forgotten"] == ["south"]
 
 
 def test_models_of_months_in_which_a_few_rows_came_and_went_are_the_same(tmp_path, capsys):

@@ -90,7 +90,7 @@ def test_a_run_is_resumed_once_at_a_time_and_without_a_site_that_is_named(federa
     assert missing[-1]["reason"] == "left out by --without"
     assert all(each["reason"].isprintable() and len(each["reason"]) <= 300 for each in missing)
     files = {path.name for path in (federation.folder / "stopped").iterdir()}
-    assert files == {"model.koncord", "run.json", "report.html", "reports.koncord"}
+    assert files == {"model.koncord", "run.json", "report.html"}
     page = (federation.folder / "stopped" / "report.html").read_text()
     assert not [each for each in page if not each.isprintable() and each != "\n"]
 

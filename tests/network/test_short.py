@@ -107,12 +107,10 @@ def test_the_model_is_that_of_one_process_to_the_last_bit(finished):
     assert "the folder of the run holds one file of labels" not in page
 
 
-def test_a_finished_run_keeps_its_reports_privately_and_cannot_be_resumed(finished):
+def test_a_finished_run_keeps_no_journal_and_cannot_be_resumed(finished):
     federation, _, _ = finished
-    assert (federation.folder / "short" / "reports.koncord").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in (federation.folder / "short").iterdir()} == {
         "model.koncord",
-        "reports.koncord",
         "run.json",
         "report.html",
     }

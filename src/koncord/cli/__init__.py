@@ -25,7 +25,6 @@ from koncord.cli import (
     demo,
     estimate,
     fit,
-    forget,
     invite,
     join,
     ledger,
@@ -45,7 +44,7 @@ from koncord.errors import KoncordError
 COMMANDS: tuple[Command, ...] = (
     *(check, estimate, fit, predict, report),
     *(serve, request, invite, join),
-    *(run_, forget, runs, sites, revoke, renew, ledger),
+    *(run_, runs, sites, revoke, renew, ledger),
     demo,
 )
 

@@ -200,7 +200,7 @@ def run(args: argparse.Namespace) -> None:
         n_jobs = n_cores() if args.jobs == -1 else args.jobs
         with whole_folder(target, replaces=args.force) as folder, jobs(n_jobs):
             record = counting(record, write_site_labels(folder, model, labels))
-            write_run(folder, model, record, page(model, record), result.reports)
+            write_run(folder, model, record, page(model, record))
     if args.json:
         places = {
             "model": str(args.out / MODEL),

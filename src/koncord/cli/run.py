@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from koncord.network.begun import BegunRun
     from koncord.network.method import RunRequest
     from koncord.network.places import Coordinator
-    from koncord.session.federation import RunResult
 
 NAME = "run"
 SUMMARY = "run a federation over the sites that joined"
@@ -48,9 +47,6 @@ it.
 A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
 --min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
 that sends what it was not asked for is set aside; --resume --without NAME leaves one out by hand.
-
-A site that comes late is added to a finished run by --add-site NAME: it alone is asked, on the scale that was agreed
-on, and the model is, to the bit, that of a run with it on this scale. koncord forget takes a site out.
 """
 EPILOG = """\
 examples:
@@ -59,7 +55,6 @@ examples:
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
   koncord run --out run --resume
   koncord run --out run --resume --without west
-  koncord run --out run --add-site east
 """
 PREPARED = ("log", "no_log", "no_fence")
 OF_METHOD = ("clusters", "upsilon", "micro_cluster_rows", "harmonize", "allow_disclosure", "set", "common_columns")
@@ -115,9 +110,6 @@ def add_parser(subparsers: Any) -> None:
         action="extend",
         help="with --resume: leave this site out from now on; may be given again",
     )
-    group.add_argument(
-        "--add-site", metavar="NAME", help="add this site to the finished run of --out; the others are not asked again"
-    )
     group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     add_log_option(group)
     parser.set_defaults(run=run, command=NAME)
@@ -170,7 +162,7 @@ def run(args: argparse.Namespace) -> None:
     begin_log(args)
     from koncord.cli.invite import check_running
     from koncord.network.begun import check_begun, sole_run
-    from koncord.network.driving import add_site, drive, resumable
+    from koncord.network.driving import drive, resumable
     from koncord.network.places import INSECURE, Coordinator
     from koncord.network.processes import say, stopped_by_signals
     from koncord.report.federation import federation_record, federation_text
@@ -180,11 +172,6 @@ def run(args: argparse.Namespace) -> None:
     check_running(place)
     if place.is_insecure:
         say(INSECURE)
-    if args.add_site:
-        with stopped_by_signals():
-            late, name = add_site(place, args.out, args.add_site, policy)
-        show_late(args, late, name)
-        return
     begun = None if args.resume else begun_anew(args, place)
     check_begun(args.out)
     with stopped_by_signals(), sole_run(args.out):
@@ -218,8 +205,6 @@ def check_options(args: argparse.Namespace) -> None:
     check_estimator_options(args)
     if not args.resume:
         check_aggregator_options(args)
-    if args.add_site and (args.resume or args.sites):
-        raise ValueError("--add-site goes with neither --resume nor --sites: it asks one site, for a finished run.")
     if args.without and not args.resume:
         raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
@@ -285,19 +270,6 @@ def check_method(args: argparse.Namespace) -> None:
     import numpy as np
 
     next(aggregator_of(args).server(("a", "b"), 1, np.random.default_rng(0)))
-
-
-def show_late(args: argparse.Namespace, late: "RunResult", name: str) -> None:
-    from koncord.report.federation import federation_record, federation_text
-    from koncord.runs.folder import PAGE
-
-    if args.json:
-        found = federation_record(late.model, late.record)
-        print(as_json({**found, **written_places(args.out), "run": name, "added": list(late.record.added)}))
-    else:
-        said = f"added: {args.add_site}; the others were not asked again; run {name}"
-        print(f"{federation_text(late.model, late.record)}\n\n{said}")
-        print(f"written: {args.out / PAGE} and, beside it, the model")
 
 
 def written_places(out: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from koncord.prepare.units import OtherUnit
 from koncord.protocol.departures import Absence
@@ -56,7 +55,6 @@ class SessionFacts:
     privacy: Mapping[str, Promise] = field(default_factory=dict)  # of the sites with a budget
     left_out_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # and the sites that have them
     preparation: PreparedColumns = field(default_factory=lambda: PreparedColumns())
-    counted_by: Literal["rows", "components"] = "rows"  # what the rows by cluster are of: see `koncord.session.growing`
 
     @property
     def weak_clusters(self) -> tuple[int, ...]:

@@ -104,7 +104,7 @@ class BegunRun:
         return after
 
     def finish(self) -> None:
-        """The run is over: what the sites sent is kept as far as a later one needs it (`koncord.runs.reports`)."""
+        """The run is over: it cannot be resumed, and nothing that the sites sent is kept."""
         (self.folder / SETTINGS).unlink()
         rmtree(self.folder / JOURNAL, ignore_errors=True)
 

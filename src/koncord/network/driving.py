@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from time import perf_counter, sleep
 from typing import Any
 
@@ -13,7 +12,7 @@ from koncord._words import counted
 from koncord.aggregate.base import Aggregator
 from koncord.errors import ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.estimate.named import estimator_named
-from koncord.network.begun import AT_THE_SITES, BegunRun, new_name, sole_run
+from koncord.network.begun import AT_THE_SITES, BegunRun
 from koncord.network.flower.carrier import Carrier
 from koncord.network.flower.exchange import Roll
 from koncord.network.flower.link import FlowerLink
@@ -31,11 +30,9 @@ from koncord.network.runstate import (
 )
 from koncord.network.watch import Watched
 from koncord.report.page import page
-from koncord.runs.folder import REPORTS, read_run, replace_run, write_run
-from koncord.runs.reports import Reports
+from koncord.runs.folder import write_run
 from koncord.session import federation
 from koncord.session.federation import RunResult
-from koncord.session.growing import with_late
 from koncord.session.policy import ServerPolicy
 
 LOOK_EVERY = 1.0
@@ -114,40 +111,10 @@ def drive(
                 **arguments,
             )
     model, record = result.model, result.record
-    write_run(begun.folder, model, record, page(model, record), reports=result.reports)
+    write_run(begun.folder, model, record, page(model, record))
     begun.finish()
     write_state(place.folder, link.state.over(FINISHED, clusters=model.n_clusters))
     return FinishedRun(result=result, run=begun.run, identifier=state.identifier, n_exchanges=link.n_exchanges)
-
-
-def add_site(place: Coordinator, out: Path, site: str, policy: ServerPolicy) -> tuple[RunResult, str]:
-    """Ask one site what the others were asked in a finished run, and write the model of all.
-
-    Returns
-    -------
-    tuple of RunResult and str
-        The result with the site, and the name of the run that asked it.
-    """
-    nodes = place.sites()
-    if site not in nodes:
-        invited = ", ".join(nodes) or "nobody"
-        raise ValueError(f"--add-site names {site}, who was not invited; invited: {invited}.")
-    with sole_run(out):
-        reports = Reports.load(out / REPORTS)
-        if site in reports.sites:
-            raise ValueError(f"--add-site names {site}, who takes part already; the sites: {', '.join(reports.sites)}.")
-        if not reports.method:
-            raise KoncordError(f"'{out}' is not of a run over a network; its sites are files on this machine.")
-        model, record = read_run(out)
-        run = new_name(datetime.now(UTC))
-        # Phase 1 and the report are one exchange, so every answer may take as long as phase 1.
-        policy = replace(policy, min_sites=1, round_timeout=policy.first_timeout)
-        with carried(place, run) as roll:
-            wait_for_sites(roll, {site: nodes[site]}, policy)
-            link = FlowerLink(roll, {site: nodes[site]}, run=run, method=reports.method, policy=policy, journal=None)
-            late = with_late(RunResult(model=model, record=record, reports=reports), link, file=AT_THE_SITES["files"])
-        replace_run(out, late.model, late.record, page(late.model, late.record), late.reports)
-    return late, run
 
 
 @contextmanager

@@ -204,18 +204,8 @@ def notes_of(model: GlobalModel, record: RunRecord | None = None) -> list[str]:
         about_site_effect(model),
         about_withheld(model),
     )
-    notes = (about_counts(model), about_privacy(model), *said, about_silent(model), about_coverage(model))
+    notes = (about_privacy(model), *said, about_silent(model), about_coverage(model))
     return [note for note in (*notes, *about_missing(model)) if note]
-
-
-def about_counts(model: GlobalModel) -> str | None:
-    """What the rows by cluster are counts of, where it is not rows."""
-    if model.session.counted_by == "rows":
-        return None
-    return (
-        "Sites left or joined after the run, and the others were not asked again: rows by cluster are those of the "
-        "micro-clusters that each site sent. The scale is the one first agreed on."
-    )
 
 
 def about_empty(model: GlobalModel) -> str | None:

@@ -12,20 +12,13 @@ from koncord.data.batches import BatchedTable
 from koncord.model.globalmodel import GlobalModel
 from koncord.runs.assignments import Assignments, FarOff, csv_bytes, write_labels
 from koncord.runs.record import RunRecord
-from koncord.runs.reports import Reports
 from koncord.runs.sites import shown_sites, sites_csv
 
 MODEL, RECORD, PAGE, LABELS = "model.koncord", "run.json", "report.html", "labels"
-REPORTS, LOCK, SITES = "reports.koncord", "lock", "sites.csv"
+LOCK, SITES = "lock", "sites.csv"
 
 
-def write_run(
-    folder: Path,
-    model: GlobalModel,
-    record: RunRecord,
-    page: str,
-    reports: Reports | None = None,
-) -> None:
+def write_run(folder: Path, model: GlobalModel, record: RunRecord, page: str) -> None:
     """Write the files of a run into a folder, except the labels (`write_site_labels`).
 
     Parameters
@@ -38,25 +31,12 @@ def write_run(
         How it was found.
     page : str
         The report, as HTML.
-    reports : Reports, default None
-        What the sites sent, in a file that its owner alone may read; None where it is not kept. It comes last: as long
-        as it holds a site, the site can be forgotten again.
     """
     model.save(folder / MODEL)
     record.save(folder / RECORD)
     write_atomic(folder / PAGE, page.encode())
     if shown_sites(model) != model.sites:
         write_atomic(folder / SITES, sites_csv(model, record).encode())
-    else:
-        (folder / SITES).unlink(missing_ok=True)  # of more sites, before one was forgotten
-    if reports is not None:
-        reports.save(folder / REPORTS)
-
-
-def replace_run(folder: Path, model: GlobalModel, record: RunRecord, page: str, reports: Reports | None) -> None:
-    """Write the files of a run whose sites are others now; labels of the model before go."""
-    rmtree(folder / LABELS, ignore_errors=True)
-    write_run(folder, model, record, page, reports=reports)
 
 
 def write_site_labels(

@@ -122,8 +122,6 @@ class RunRecord:
     clusters_bound: int | None = None  # the most it was allowed to find
     labels_at_sites: bool = False  # over a network: neither tables nor labels are in the folder of the run
     labels_in_memory: bool = False  # of `FederatedClustering`: tables and labels are the caller's
-    forgotten: tuple[str, ...] = ()  # sites that took part and were left out later
-    added: tuple[str, ...] = ()  # sites that came later
     outliers: OutlierCounts | None = None  # where the tables are here and the shape of the clusters is known
 
     @classmethod
@@ -170,8 +168,6 @@ class RunRecord:
             given: dict[str, Any] = {each.name: record[each.name] for each in fields(cls)}
             given["sends"] = tuple(Sent(**sent) for sent in given["sends"])
             given["departures"] = tuple(Departure(**departed) for departed in given["departures"])
-            for name in ("forgotten", "added"):
-                given[name] = tuple(given[name])
             given["outliers"] = outliers_in(given["outliers"])
             given["truth"] = None if given["truth"] is None else Truth.of(given["truth"])
             return cls(**given)

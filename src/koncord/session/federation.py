@@ -1,6 +1,6 @@
 """A federation from end to end: `run` is the one place where a run is put together, over any link."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,19 +14,16 @@ from koncord._jobs import jobs
 from koncord._progress import part, report
 from koncord._records import from_json
 from koncord._threads import one_thread
-from koncord.aggregate.base import Aggregator, Described, Outcome, members_of, sends_rows
-from koncord.aggregate.diagnostics import is_json
+from koncord.aggregate.base import Aggregator, Described, Outcome, members_of
 from koncord.errors import KoncordError
 from koncord.model.facts import Promise, SessionFacts
 from koncord.model.globalmodel import GlobalModel
 from koncord.prepare.settings import Preparation
 from koncord.protocol import setup
 from koncord.protocol.departures import Departure
-from koncord.protocol.wire import pack
 from koncord.runs.record import RunRecord
-from koncord.runs.reports import Agreement, Reports
 from koncord.session.policy import ServerPolicy, SitePolicy
-from koncord.session.preparing import Opened, opened, opened_again
+from koncord.session.preparing import Opened, opened
 from koncord.session.roster import Roster
 from koncord.session.rounds import RoundRequest, run_rounds
 from koncord.session.site import client_stream
@@ -42,7 +39,6 @@ class RunResult:
 
     model: GlobalModel
     record: RunRecord
-    reports: Reports | None = None  # what the sites sent; None where the model does not follow from it alone
 
     @property
     def ledger(self) -> tuple[Departure, ...]:
@@ -68,7 +64,6 @@ def run(
     files: Mapping[str, str] | str = "",
     labels_at_sites: bool = False,
     labels_in_memory: bool = False,
-    agreement: Agreement | None = None,
 ) -> RunResult:
     """Both phases over any link, in one thread, and the record of the run.
 
@@ -104,8 +99,6 @@ def run(
         Where each site's table is, or one word for all sites.
     labels_at_sites, labels_in_memory : bool, default False
         Where the labels are, if not in the folder of the run.
-    agreement : Agreement, default None
-        Columns and scale that the sites agreed on before; None has them agree now.
 
     Returns
     -------
@@ -127,7 +120,6 @@ def run(
             preparation=preparation,
             # A site with a budget does not run phase 1; the others of the run do.
             local_counts=local_counts or (site_policy is not None and site_policy.budget is not None),
-            agreement=agreement,
         )
     record = RunRecord.of_run(
         sends=aggregator.sends,
@@ -144,36 +136,7 @@ def run(
         labels_at_sites=labels_at_sites,
         labels_in_memory=labels_in_memory,
     )
-    keeps = can_keep(aggregator) and not model.session.privacy  # a budget takes more than one answer
-    reports = reports_of(link, aggregator, model) if keeps else None
-    return RunResult(model=model, record=record, reports=reports)
-
-
-def can_keep(aggregator: Aggregator) -> bool:
-    """Whether the model follows from one reply of each site, which is no row."""
-    return aggregator.most_rounds() == 1 and not sends_rows(aggregator) and is_json(aggregator.get_params(deep=False))
-
-
-def reports_of(link: PackedLink, aggregator: Aggregator, model: GlobalModel) -> Reports:
-    """What the sites of a run sent, except at the end."""
-    return Reports(
-        agreement=Agreement(
-            columns=model.columns,
-            means=model.means,
-            scales=model.scales,
-            measure=b"" if link.guard.measure is None else pack(link.guard.measure),
-            prepare=b"" if link.guard.measure is None or link.guard.prepare is None else pack(link.guard.prepare),
-        ),
-        aggregator=aggregator.name,
-        parameters=aggregator.get_params(deep=False),
-        method=link.method,
-        settings=model.settings,
-        seed=model.seed or 0,
-        min_report=model.session.min_report,
-        min_support=model.session.min_support,
-        local_counts=bool(model.local_counts),
-        replies={site: dict(replies) for site, replies in link.kept.items()},
-    )
+    return RunResult(model=model, record=record)
 
 
 def run_federation(
@@ -188,28 +151,20 @@ def run_federation(
     common_columns: bool = False,
     preparation: Preparation | None = None,
     local_counts: bool = False,
-    agreement: Agreement | None = None,
-    asks_holdings: Collection[str] | None = None,
 ) -> GlobalModel:
     """Both phases over any link: agree on columns and scale, count locally, aggregate, count who holds what.
 
     A site that is missing from an exchange is left out of it and asked again in the next. The model holds the sites
     that took part in either phase; the scale is that of the sites that were there at the beginning. `min_report` is
-    the floor that all sites have; None where each has one of its own, which the server does not know. With an
-    `agreement`, columns and scale are those. Phase 1 runs with `local_counts`, or where the aggregator needs it.
-    `asks_holdings` are the sites that label their rows at the end, None all of them; where some do not, the counts are
-    those of the components that the sites sent.
+    the floor that all sites have; None where each has one of its own, which the server does not know. Phase 1 runs with
+    `local_counts`, or where the aggregator needs it.
     """
     aggregator = aggregator.for_run(min_report=min_report, min_support=min_support)
     min_support = max(min_support, aggregator.support)
     link.guard.expect(aggregator.replies)
     roster = Roster(link)
     with part(0.0, 0.05, "columns"):
-        agreed = (
-            opened(roster, preparation, standardize=standardize, common=common_columns)
-            if agreement is None
-            else opened_again(roster, agreement)
-        )
+        agreed = opened(roster, preparation, standardize=standardize, common=common_columns)
     plan = agreed.plan
     if plan.categories and getattr(aggregator, "harmonize", False):
         raise KoncordError(
@@ -229,12 +184,8 @@ def run_federation(
     with part(0.05, 0.95, "phases 1 and 2"):
         outcome, round_ = run_rounds(roster, server, first_round=1, first_share=0.6 if asks_local_k else 0.4)
     with part(0.95, 1.0, "who holds what"):
-        link.keeps = False
-        asked = link.clients if asks_holdings is None else asks_holdings
-        attribute = {client: attribution_of(outcome, client) for client in asked}
-        holdings = roster.exchange_all([RoundRequest(round_=round_, down=attribute)])[0] if attribute else {}
-        if asks_holdings is not None:
-            holdings = component_holdings(outcome)
+        attribute = {client: attribution_of(outcome, client) for client in link.clients}
+        holdings = roster.exchange_all([RoundRequest(round_=round_, down=attribute)])[0]
     report(1.0)
     sites = tuple(sorted(prepared))
     nothing = np.zeros(len(outcome.centers), dtype=np.int64)
@@ -275,7 +226,6 @@ def run_federation(
             privacy=promises(sent),
             left_out_columns=agreed.left_out,
             preparation=agreed.prepared,
-            counted_by="rows" if asks_holdings is None else "components",
         ),
         versions={name: version(name) for name in ("koncord", "numpy", "scipy", "scikit-learn")},
     )
@@ -297,18 +247,6 @@ def described_by(opened: Opened) -> dict[str, Described]:
                 epsilon=sent.epsilon,
                 delta=sent.delta,
             )
-    return found
-
-
-def component_holdings(outcome: Outcome) -> dict[str, setup.Holdings]:
-    """Rows of each site by cluster, as far as the components tell that it sent; no silhouettes."""
-    k = len(outcome.centers)
-    found = {}
-    for site, rows in outcome.rows.items():
-        is_member = ~outcome.excluded.get(site, np.zeros(len(rows), dtype=np.bool_))
-        counts = np.bincount(outcome.groups[site][is_member], rows[is_member], minlength=k).astype(np.int64)
-        nothing = np.zeros(k, dtype=np.int64)
-        found[site] = setup.Holdings(counts=counts, silhouettes=np.full(k, np.nan), scored=nothing)
     return found
 
 
@@ -351,8 +289,6 @@ def promises(replies: Mapping[str, Any]) -> dict[str, Promise]:
 
 def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> tuple[float | None, ...]:
     """Mean silhouette of each global cluster over the rows that have one; None where no site has."""
-    if not holdings:
-        return ()
     scored = np.sum([holding.scored for holding in holdings.values()], axis=0)
     sums = np.sum([np.nan_to_num(h.silhouettes) * h.scored for h in holdings.values()], axis=0)
     return tuple(float(total / n) if n else None for total, n in zip(sums, scored, strict=True))

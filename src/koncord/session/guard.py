@@ -45,7 +45,6 @@ class ReplyGuard:
         self.agreed: Sizes = {}
         self.said: dict[str, Sizes] = {}
         self.moments: dict[str, setup.Moments] = {}
-        self.measure: setup.Measure | None = None
         self.prepare: setup.Prepare | None = None
 
     def expect(self, replies: Mapping[type[Any], type[Any]]) -> None:
@@ -89,7 +88,6 @@ class ReplyGuard:
         if isinstance(reply, setup.Moments):
             self.moments[client] = reply
         elif isinstance(reply, setup.Measured):
-            self.measure = asked
             self._remember_sums(client, asked, reply)
         elif isinstance(reply, setup.Prepared):
             self.agreed |= {**settles, "n_features": asked.n_features}

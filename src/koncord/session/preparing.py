@@ -20,8 +20,6 @@ from koncord.prepare.settings import Preparation
 from koncord.prepare.units import other_units
 from koncord.protocol import setup
 from koncord.protocol.floor import LOWER_FLOOR
-from koncord.protocol.wire import unpack
-from koncord.runs.reports import Agreement
 from koncord.session.roster import Roster
 
 BESIDE_BUDGET = (
@@ -75,20 +73,6 @@ def opened(roster: Roster, asked: Preparation | None, *, standardize: bool, comm
         with part(0.5, 1.0, ""):
             return by_moments(roster, standardize=asked.standardize, common=common, notes=(note,))
     return by_sketches(roster, sketches, asked, common=common)
-
-
-def opened_again(roster: Roster, agreement: Agreement) -> Opened:
-    """The openings of a run on what an earlier one agreed on."""
-    if not agreement.measure:
-        moments = roster.require(setup.Describe())
-        roster.open()
-        plan = plain_plan(agreement.columns, agreement.means, agreement.scales)
-        return Opened(plan=plan, replies=moments)
-    sketches = roster.require(setup.Survey())
-    roster.require(unpack(agreement.measure, (setup.Measure,))[0])
-    roster.open()
-    plan = unpack(agreement.prepare, (setup.Prepare,))[0].plan()
-    return Opened(plan=plan, replies=sketches, prepared=PreparedColumns(logged=logged_in(plan)))
 
 
 def logged_in(plan: Plan) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from koncord.aggregate.base import Message, Replies
 from koncord.errors import BadReply, TooFewSites
 from koncord.protocol.departures import Absence, Departure
 from koncord.protocol.wire import pack
-from koncord.runs.reports import digest
 from koncord.session.guard import ReplyGuard
 from koncord.session.rounds import RoundRequest
 
@@ -48,8 +47,6 @@ class Journal(Protocol):
 
 class PackedLink(ABC):
     """Link over bytes; `departures` lists every message that left a site, `absences` who was missing when.
-
-    While it `keeps`, the replies that were taken stay in `kept`: a model may be computed from them anew.
 
     Parameters
     ----------
@@ -83,9 +80,6 @@ class PackedLink(ABC):
         self.absences: list[Absence] = []
         self.set_aside: dict[str, str] = {}
         self.guard = ReplyGuard()
-        self.method = ""  # as it is stated to the sites, if it is
-        self.keeps = True
-        self.kept: dict[str, dict[str, bytes]] = {}  # replies by client and by the digest of what it was asked
 
     @abstractmethod
     def carry(self, exchange: int, down: Mapping[str, Sequence[bytes]]) -> Carried:
@@ -130,9 +124,6 @@ class PackedLink(ABC):
         ]
         for client, messages in taken.items():
             self._note_departures(client, messages, carried)
-            if self.keeps:
-                answered = zip(down[client], carried.replies[client], strict=True)
-                self.kept.setdefault(client, {}).update((digest(each), reply) for each, reply in answered)
         received: list[Replies] = [
             {c: taken[c][parts_of[c].index(at)] for c in taken if at in parts_of[c]} for at in range(len(asked))
         ]
