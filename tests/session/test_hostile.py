@@ -233,7 +233,7 @@ def test_seconds_may_be_left_out_and_may_be_whole(tmp_path):
 
 
 def test_a_journal_with_seconds_that_are_no_numbers_is_refused_by_name(tmp_path):
-    """Of an earlier koncord, which kept them: an error of the file, not of the call."""
+    """An error of the file, not of the call."""
     federate(tmp_path / "run")
     path = tmp_path / "run" / "journal" / "00001.exchange"
     header, blobs = read_blobs(path)

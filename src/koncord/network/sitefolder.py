@@ -14,10 +14,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -110,15 +109,6 @@ class SiteFolder:
     @property
     def ledger(self) -> Path:
         return ledger_file(Path(self.ledgers), self.name)
-
-    def signer(self) -> Callable[[bytes], bytes] | None:
-        """Signs with the site's key; None where it has none, without TLS."""
-        key = (self.folder / "key").read_bytes()
-        if not key:
-            return None
-        from koncord.network.certificates import signed
-
-        return partial(signed, key)
 
     def spent(self) -> dict[str, float]:
         """Epsilon of each run within a privacy budget, as the ledger has it."""
