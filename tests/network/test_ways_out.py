@@ -10,9 +10,9 @@ import pytest
 
 from koncord.cli import build_parser
 from koncord.cli.run import begun_anew, fill_usual, resumed, take_policy
-from koncord.errors import KoncordError, StoppedOnAnswers, TooFewSites
+from koncord.errors import CheckpointError, ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.network.begun import begin_run
-from koncord.network.driving import resumable
+from koncord.network.driving import noting_cause, resumable
 from koncord.network.joining import ANSWERS_LOG, outcome, pause_after
 from koncord.network.places import Coordinator, RegisteredSite
 from koncord.network.processes import Program
@@ -121,8 +121,23 @@ def test_a_quorum_of_nobody_is_not_offered(tmp_path):
 
 def test_a_run_that_would_stop_at_the_same_answers_is_not_said_to_go_on(tmp_path):
     said = stopped(StoppedOnAnswers("'n_clusters' must be at most 2; got 3."), tmp_path)
-    assert "begin anew with other options" in said
-    assert said.endswith("leave a site out: AGAIN --without NAME")
+    assert said.endswith("begin anew with another --out, and with other options or other --sites.")
+
+
+@pytest.mark.parametrize(
+    ("n_exchanges", "error", "kind"),
+    [
+        (2, ValueError("no"), StoppedOnAnswers),
+        (2, KoncordError("no"), StoppedOnAnswers),
+        (2, ColumnsDiffer("no"), ColumnsDiffer),
+        (2, CheckpointError("no"), CheckpointError),
+        (3, ValueError("no"), ValueError),
+    ],
+)
+def test_what_a_run_stops_on_behind_an_exchange_that_is_kept_are_its_answers(n_exchanges, error, kind):
+    begun = SimpleNamespace(journal=SimpleNamespace(n_kept=2))
+    with pytest.raises(kind, match="no"), noting_cause(begun, SimpleNamespace(n_exchanges=n_exchanges)):
+        raise error
 
 
 def test_a_run_of_a_site_whose_key_was_revoked_says_so(tmp_path):

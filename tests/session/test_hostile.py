@@ -13,7 +13,7 @@ from sklearn.base import clone
 from test_checkpoint import same_models
 from test_roster import AGGREGATORS, SITES, make_site
 
-from koncord.errors import CheckpointError, KoncordError, TooFewSites
+from koncord.errors import CheckpointError, ColumnsDiffer, TooFewSites
 from koncord.report.federation import notes_of
 from koncord.session.checkpoint import FileJournal, SiteMemory, read_blobs, write_blobs
 from koncord.session.policy import ServerPolicy
@@ -76,7 +76,7 @@ class Killed(Exception):
     pass
 
 
-def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, **link_options):
+def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None):
     """The model and the link of a run over the grid; `dies_in` is an exchange that kills koncord run."""
     folder.mkdir(exist_ok=True)
     grid = (make_grid or Grid)(folder, dict(lies))
@@ -94,7 +94,6 @@ def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, **li
         method="{}",
         policy=ServerPolicy(round_timeout=5.0, first_timeout=5.0, min_sites=min_sites),
         journal=FileJournal(folder / "journal"),
-        **link_options,
     )
     model = run_federation(link, clone(AGGREGATORS[AGGREGATOR]), seed=3, standardize=True, settings={})
     return SimpleNamespace(model=model, link=link)
@@ -234,7 +233,7 @@ def test_seconds_may_be_left_out_and_may_be_whole(tmp_path):
 
 
 def test_a_journal_with_seconds_that_are_no_numbers_is_refused_by_name(tmp_path):
-    """Of an earlier koncord, which kept them: an error of the file, not of the call."""
+    """An error of the file, not of the call."""
     federate(tmp_path / "run")
     path = tmp_path / "run" / "journal" / "00001.exchange"
     header, blobs = read_blobs(path)
@@ -244,34 +243,16 @@ def test_a_journal_with_seconds_that_are_no_numbers_is_refused_by_name(tmp_path)
         federate(tmp_path / "run")
 
 
-# --- leaving a site out ---
+# --- answers that make the run impossible ---
 
 
-def test_a_site_that_is_left_out_is_asked_no_more_and_what_it_said_before_still_counts(tmp_path):
-    with pytest.raises(Killed):
-        federate(tmp_path / "run", dies_in=3)
-    run = federate(tmp_path / "run", left_out={BAD: 2})
-    (missing,) = run.model.info["missing"]
-    assert (missing["site"], missing["exchange"], missing["reason"]) == (BAD, 3, "left out by --without")
-    assert BAD in run.model.groups
-    assert not [each for each in run.link.departures if each.site == BAD and each.exchange > 2]
-    again = federate(tmp_path / "run", left_out={BAD: 2})
-    same_models(again.model, run.model)
-
-
-def test_a_site_whose_reply_makes_the_run_impossible_can_be_left_out_of_that_exchange(tmp_path):
-    """Here one with other columns than the first: the run stops behind the exchange, and goes on without it."""
+def test_a_site_with_other_columns_stops_the_run_behind_the_exchange_and_again_when_it_is_resumed(tmp_path):
     from koncord.protocol import setup
     from koncord.protocol.wire import pack
 
     strange = setup.Moments(columns=("x", "z"), count=90, means=np.zeros(2), scatters=np.ones(2))
     lies = {(BAD, 1): record(replies=[pack(strange)], seconds=[])}
-    with pytest.raises(KoncordError, match="The columns of site 'north'"):
-        federate(tmp_path / "run", lies)
-    journal = FileJournal(tmp_path / "run" / "journal")
-    assert journal.n_kept == 1
-    journal.leave_out(1, BAD)
-    run = federate(tmp_path / "run", left_out={BAD: 1})
-    (missing,) = run.model.info["missing"]
-    assert (missing["site"], missing["exchange"], missing["reason"]) == (BAD, 1, "left out by --without")
-    assert run.model.sites == tuple(site for site in SITES if site != BAD)
+    for _ in range(2):
+        with pytest.raises(ColumnsDiffer, match="The columns of site 'north'"):
+            federate(tmp_path / "run", lies)
+        assert FileJournal(tmp_path / "run" / "journal").n_kept == 1

@@ -46,7 +46,7 @@ it.
 
 A site that does not answer in time is left out of that exchange and asked again in the next. With fewer than
 --min-sites the run stops. Whatever stopped a run, --resume goes on where it was and ends with the same model. A site
-that sends what it was not asked for is set aside; --resume --without NAME leaves one out by hand.
+that sends what it was not asked for is set aside.
 """
 EPILOG = """\
 examples:
@@ -54,7 +54,6 @@ examples:
   koncord run --out run --by "J. Doe, Example University" --purpose "length of stay" --columns age,stay
   koncord run --out run --aggregator kfed --clusters 4 --min-sites 2 --round-timeout 120
   koncord run --out run --resume
-  koncord run --out run --resume --without west
 """
 PREPARED = ("log", "no_log", "no_fence")
 OF_METHOD = ("clusters", "harmonize", "allow_disclosure", "set", "common_columns")
@@ -100,13 +99,6 @@ def add_parser(subparsers: Any) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the model and the report")
     group.add_argument("--resume", action="store_true", help="go on with the run of --out, with the method it has")
-    group.add_argument(
-        "--without",
-        metavar="NAME",
-        type=names,
-        action="extend",
-        help="with --resume: leave this site out from now on; may be given again",
-    )
     group.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     add_log_option(group)
     parser.set_defaults(run=run, command=NAME)
@@ -201,8 +193,6 @@ def run(args: argparse.Namespace) -> None:
 def check_options(args: argparse.Namespace) -> None:
     if not args.resume:
         check_method_options(args, local_counts=bool(args.local_counts))
-    if args.without and not args.resume:
-        raise ValueError("--without goes with --resume; a new run names its sites by --sites.")
     if args.min_sites < 1:
         raise ValueError(f"--min-sites must be at least 1; got {args.min_sites}.")
     for option in ("round_timeout", "first_timeout", "wait"):
@@ -246,7 +236,8 @@ def begun_anew(args: argparse.Namespace, place: "Coordinator") -> "BegunRun":
 
 
 def resumed(args: argparse.Namespace) -> "BegunRun":
-    """The run of the folder without the sites of --without; its method takes the place of the options given now."""
+    """The run of the folder; its method takes the place of the options given now."""
+    from koncord._words import counted
     from koncord.errors import KoncordError
     from koncord.network.begun import SETTINGS, BegunRun
 
@@ -258,7 +249,11 @@ def resumed(args: argparse.Namespace) -> "BegunRun":
         )
     for name in METHOD:
         setattr(args, name, begun.method[name])
-    return replace(begun, policy=policy_given(args)).without(args.without or (), min_sites=args.min_sites)
+    if len(begun.sites) < args.min_sites:
+        raise KoncordError(f"The run has {counted(len(begun.sites), 'site')}; --min-sites asks for {args.min_sites}.")
+    begun = replace(begun, policy=policy_given(args))
+    begun.save()
+    return begun
 
 
 def written_places(out: Path) -> dict[str, str]:

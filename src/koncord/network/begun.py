@@ -6,7 +6,7 @@ Beside ``resume.json`` lies the journal of all that the sites have sent, by exch
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from getpass import getuser
 from importlib.metadata import version
@@ -38,8 +38,6 @@ class BegunRun:
     sites: tuple[str, ...]
     method: Mapping[str, Any]  # the options that a resumed run has as it was started with
     policy: Mapping[str, float] = field(default_factory=dict)  # quorum and timeouts, unless others are given
-    left_out: Mapping[str, int] = field(default_factory=dict)  # sites left out by hand, and after which exchange
-    stopped_after: int | None = None  # the exchange whose answers stopped the run
 
     @classmethod
     def load(cls, folder: Path) -> "BegunRun":
@@ -56,8 +54,6 @@ class BegunRun:
                 sites=tuple(kept["sites"]),
                 method=dict(kept["method"]),
                 policy=dict(kept["policy"]),
-                left_out=dict(kept["left_out"]),
-                stopped_after=kept["stopped_after"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise KoncordError(f"'{path}' does not say how to resume a run.") from error
@@ -70,38 +66,12 @@ class BegunRun:
             "sites": list(self.sites),
             "method": dict(self.method),
             "policy": dict(self.policy),
-            "left_out": dict(self.left_out),
-            "stopped_after": self.stopped_after,
         }
         write_atomic(self.folder / SETTINGS, json.dumps(kept, indent=1).encode(), private=True)
 
     @property
     def journal(self) -> FileJournal:
         return FileJournal(self.folder / JOURNAL)
-
-    def without(self, sites: Sequence[str], *, min_sites: int) -> "BegunRun":
-        """The run without some sites: they are asked no more.
-
-        Where the run stopped on what an exchange had brought, they are taken out of that exchange as well.
-        """
-        unknown = [site for site in sites if site not in self.sites]
-        if unknown:
-            raise ValueError(
-                f"--without names {', '.join(unknown)}, who is not of this run; its sites: {', '.join(self.sites)}."
-            )
-        last, left_out = self.journal.n_kept, dict(self.left_out)
-        for site in sites:
-            if site not in left_out:
-                if last and self.stopped_after == last:
-                    self.journal.leave_out(last, site)
-                left_out[site] = last
-        n_left = len(self.sites) - len(left_out)
-        if n_left < min_sites:
-            less = f" without {', '.join(left_out)}" if left_out else ""
-            raise KoncordError(f"The run has {counted(n_left, 'site')}{less}; --min-sites asks for {min_sites}.")
-        after = replace(self, left_out=left_out, stopped_after=None)
-        after.save()
-        return after
 
     def finish(self) -> None:
         """The run is over: it cannot be resumed, and nothing that the sites sent is kept."""

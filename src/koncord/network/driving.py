@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from time import perf_counter, sleep
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from koncord._files import disk_problem
 from koncord._words import counted
 from koncord.aggregate.base import Aggregator
-from koncord.errors import ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
+from koncord.errors import CheckpointError, ColumnsDiffer, KoncordError, StoppedOnAnswers, TooFewSites
 from koncord.estimate.named import estimator_named
 from koncord.network.begun import AT_THE_SITES, BegunRun
 from koncord.network.flower.carrier import Carrier
@@ -88,7 +88,7 @@ def drive(
     write_state(place.folder, state)
     say(f"run {begun.run}, identifier {state.identifier}: {aggregator.name}, asked by {state.asked_by}")
     with carried(place, begun.run) as roll:
-        wait_for_sites(roll, {site: nodes[site] for site in nodes if site not in begun.left_out}, policy)
+        wait_for_sites(roll, nodes, policy)
         link = Watched(
             place,
             state,
@@ -98,7 +98,6 @@ def drive(
             method=stated,
             policy=policy,
             journal=begun.journal,
-            left_out=begun.left_out,
         )
         with noting_cause(begun, link):
             result = federation.run(
@@ -138,8 +137,8 @@ def resumable(place: Coordinator, begun: BegunRun, again: str) -> Iterator[None]
         raise
     except StoppedOnAnswers as error:
         raise KoncordError(
-            f"{error} It would stop at the same answers again: begin anew with other options and another --out, or "
-            f"leave a site out: {again} --without NAME"
+            f"{error} It would stop at the same answers again: begin anew with another --out, and with other options "
+            "or other --sites."
         ) from error
     except TooFewSites as error:
         fewer = f"; without them: {again} --min-sites {error.answered}" if error.answered else ""
@@ -166,15 +165,14 @@ def noting_problem(place: Coordinator, run: str) -> Iterator[None]:
 
 @contextmanager
 def noting_cause(begun: BegunRun, link: FlowerLink) -> Iterator[None]:
-    """Where the run stops on answers that were taken, keep the exchange, so that a site can be left out of it."""
+    """Where the run stops on answers that were taken, raise `StoppedOnAnswers`: resumed, it would stop there again."""
     try:
         yield
+    except (ColumnsDiffer, CheckpointError):
+        raise
     except (KoncordError, ValueError, TypeError, ArithmeticError) as error:
-        if link.n_exchanges and link.n_exchanges == begun.journal.n_kept:
-            replace(begun, stopped_after=link.n_exchanges).save()
-            if not isinstance(error, KoncordError):
-                raise StoppedOnAnswers(str(error)) from error
-            raise KoncordError(f"{error} A site is left out by --resume --without NAME.") from error
+        if 0 < link.n_exchanges == begun.journal.n_kept:
+            raise StoppedOnAnswers(str(error)) from error
         raise
 
 

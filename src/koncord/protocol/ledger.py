@@ -69,10 +69,10 @@ class Ledger:
         """Note `message`, packed as `data`; on the disk's side of the program when this returns."""
         self._note(wire_name(type(message)), shapes_of(message), round_, data, epsilon=epsilon)
 
-    def refuse(self, error: BaseException, round_: int = 0, epsilon: float | None = None) -> None:
+    def refuse(self, error: BaseException, epsilon: float | None = None) -> None:
         """Note that a question was refused or failed, and why."""
         reason = as_line(f"{error}") or type(error).__name__
-        self._note(REFUSAL, {}, round_, told_outside(error).encode(), epsilon=epsilon, refused=reason)
+        self._note(REFUSAL, {}, 0, told_outside(error).encode(), epsilon=epsilon, refused=reason)
 
     def _note(
         self,

@@ -27,7 +27,7 @@ from koncord.protocol import setup
 from koncord.protocol.received import read_seconds
 from koncord.protocol.wire import pack, unpack
 from koncord.session.site import SentScale, Site
-from koncord.session.transport import LEFT_OUT, Carried
+from koncord.session.transport import Carried
 from koncord.types import LocalEstimate
 
 # --- the coordinator ---
@@ -53,30 +53,8 @@ class FileJournal:
         return carried_in(path, header, blobs)
 
     def keep(self, exchange: int, down: Mapping[str, Sequence[bytes]], carried: Carried) -> None:
-        self._write(exchange, digest_of(down), carried)
-
-    @property
-    def n_kept(self) -> int:
-        """The last exchange that is kept."""
-        return max((int(path.stem) for path in self.folder.glob("*.exchange")), default=0)
-
-    def leave_out(self, exchange: int, client: str) -> None:
-        """Take what a client sent out of an exchange, on which nothing was asked yet."""
-        path = self._file(exchange)
-        header, blobs = read_blobs(path)
-        kept = carried_in(path, header, blobs)
-        without = replace(
-            kept,
-            replies={each: replies for each, replies in kept.replies.items() if each != client},
-            missing={each: reason for each, reason in kept.missing.items() if each != client},
-            refused={**kept.refused, client: LEFT_OUT},
-            seconds={each: seconds for each, seconds in kept.seconds.items() if each != client},
-        )
-        self._write(exchange, header["asked"], without)
-
-    def _write(self, exchange: int, asked: str, carried: Carried) -> None:
         header = {
-            "asked": asked,
+            "asked": digest_of(down),
             "replies": {client: len(replies) for client, replies in carried.replies.items()},
             "missing": dict(carried.missing),
             "refused": dict(carried.refused),
@@ -85,6 +63,11 @@ class FileJournal:
         blobs = {f"{c}/{at}": reply for c, replies in carried.replies.items() for at, reply in enumerate(replies)}
         self.folder.mkdir(exist_ok=True)
         write_blobs(self._file(exchange), header, blobs)
+
+    @property
+    def n_kept(self) -> int:
+        """The last exchange that is kept."""
+        return max((int(path.stem) for path in self.folder.glob("*.exchange")), default=0)
 
     def _file(self, exchange: int) -> Path:
         return self.folder / f"{exchange:05}.exchange"

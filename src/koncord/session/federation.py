@@ -289,8 +289,6 @@ def promises(replies: Mapping[str, Any]) -> dict[str, Promise]:
 
 def cluster_silhouettes(holdings: Mapping[str, setup.Holdings]) -> tuple[float | None, ...]:
     """Mean silhouette of each global cluster over the rows that have one; None where no site has."""
-    if not holdings:
-        return ()
     scored = np.sum([holding.scored for holding in holdings.values()], axis=0)
     sums = np.sum([np.nan_to_num(h.silhouettes) * h.scored for h in holdings.values()], axis=0)
     return tuple(float(total / n) if n else None for total, n in zip(sums, scored, strict=True))

@@ -20,8 +20,6 @@ from koncord.protocol.wire import pack
 from koncord.session.guard import ReplyGuard
 from koncord.session.rounds import RoundRequest
 
-LEFT_OUT = "left out by --without"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
@@ -56,25 +54,15 @@ class PackedLink(ABC):
         Fewest sites that must answer an exchange; with fewer the run stops with `TooFewSites`.
     journal : Journal or None, default None
         Where exchanges are kept and looked up first, or None.
-    left_out : mapping of str to int or None, default None
-        Sites that are not asked any more, each with the last exchange it was asked in.
     """
 
     n_workers = 1  # processes that the work of this side may be spread over
 
-    def __init__(
-        self,
-        clients: Sequence[str],
-        *,
-        min_sites: int = 1,
-        journal: Journal | None = None,
-        left_out: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, clients: Sequence[str], *, min_sites: int = 1, journal: Journal | None = None) -> None:
         self.clients = tuple(sorted(clients))
         self.min_sites = min_sites
         self.answering: set[str] = set()  # clients that answered when they were last asked
         self.journal = journal
-        self.left_out = dict(left_out or {})
         self.n_exchanges = 0
         self.departures: list[Departure] = []
         self.absences: list[Absence] = []
@@ -96,21 +84,19 @@ class PackedLink(ABC):
         self.n_exchanges += 1
         by_client = {client: [at for at, each in enumerate(asked) if client in each.down] for client in self.clients}
         wanted = {client: parts for client, parts in by_client.items() if parts and client not in self.set_aside}
-        gone = {client: LEFT_OUT for client in wanted if self.n_exchanges > self.left_out.get(client, np.inf)}
-        parts_of = {client: parts for client, parts in wanted.items() if client not in gone}
-        down = packed(asked, parts_of)
+        down = packed(asked, wanted)
         known = None if self.journal is None else self.journal.recall(self.n_exchanges, down)
         carried = self.carry(self.n_exchanges, down) if known is None else known
-        taken, refused = accepted(carried, {c: [asked[at] for at in parts_of[c]] for c in parts_of}, self.guard)
-        missing = {c: carried.missing.get(c, "no answer") for c in parts_of if c not in taken and c not in refused}
-        reasons = gone | missing | refused
+        taken, refused = accepted(carried, {c: [asked[at] for at in wanted[c]] for c in wanted}, self.guard)
+        missing = {c: carried.missing.get(c, "no answer") for c in wanted if c not in taken and c not in refused}
+        reasons = missing | refused
         if known is None:
             n_present = len(taken) + len(self.answering - wanted.keys())  # some are not asked in every exchange
             if n_present < self.min_sites:
                 raise TooFewSites(self.n_exchanges, n_present, self.min_sites, reasons)
             if self.journal is not None:
                 self.journal.keep(self.n_exchanges, down, only_taken(carried, taken, missing, refused))
-        self.set_aside |= gone | refused
+        self.set_aside |= refused
         self.answering = (self.answering | taken.keys()) - reasons.keys()
         self.absences += [
             Absence(
@@ -125,7 +111,7 @@ class PackedLink(ABC):
         for client, messages in taken.items():
             self._note_departures(client, messages, carried)
         received: list[Replies] = [
-            {c: taken[c][parts_of[c].index(at)] for c in taken if at in parts_of[c]} for at in range(len(asked))
+            {c: taken[c][wanted[c].index(at)] for c in taken if at in wanted[c]} for at in range(len(asked))
         ]
         return received
 

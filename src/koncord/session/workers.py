@@ -24,7 +24,7 @@ class Answer(NamedTuple):
     seconds: list[float]
 
 
-def n_workers(n_jobs: int | None, sites: Sequence[Site], *, owner: object = "fit") -> int:
+def n_workers(n_jobs: int | None, sites: Sequence[Site]) -> int:
     """How many workers to start for some sites; 1 starts none.
 
     Parameters
@@ -34,12 +34,10 @@ def n_workers(n_jobs: int | None, sites: Sequence[Site], *, owner: object = "fit
     sites : sequence of Site
         A site with a privacy budget, whose noise is not to be drawn twice, stays in this process with all others; so
         does one whose table is read batch by batch.
-    owner : object, default "fit"
-        Whose argument it is, for an error.
     """
     if n_jobs is None:
         return 1
-    most = n_cores() if n_jobs == -1 else check_count("n_jobs", n_jobs, owner=owner)
+    most = n_cores() if n_jobs == -1 else check_count("n_jobs", n_jobs, owner="fit")
     if not can_fork() or any(site.private is not None or isinstance(site, StreamedSite) for site in sites):
         return 1
     paying = sum(site.table.size for site in sites) // LEAST_VALUES

@@ -28,8 +28,6 @@ class FlowerLink(PackedLink):
         Estimator and aggregator of the run, as JSON for the sites.
     policy : ServerPolicy
         Quorum and timeouts.
-    left_out : mapping of str to int or None, default None
-        Sites that are not asked any more, each with the last exchange it was asked in.
     coordinator : Coordinator or None, default None
         Tells the sites whose key was revoked, which do not take part any more; looked up in every exchange.
     """
@@ -43,10 +41,9 @@ class FlowerLink(PackedLink):
         method: str,
         policy: ServerPolicy,
         journal: Journal | None,
-        left_out: Mapping[str, int] | None = None,
         coordinator: Coordinator | None = None,
     ) -> None:
-        super().__init__(list(nodes), min_sites=policy.min_sites, journal=journal, left_out=left_out)
+        super().__init__(list(nodes), min_sites=policy.min_sites, journal=journal)
         self.roll, self.nodes, self.run, self.method = roll, dict(nodes), run, method
         self.policy = policy
         self.coordinator = coordinator
