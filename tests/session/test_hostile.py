@@ -76,7 +76,7 @@ class Killed(Exception):
     pass
 
 
-def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None):
+def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None, coordinator=None):
     """The model and the link of a run over the grid; `dies_in` is an exchange that kills koncord run."""
     folder.mkdir(exist_ok=True)
     grid = (make_grid or Grid)(folder, dict(lies))
@@ -94,6 +94,7 @@ def federate(folder, lies=(), *, dies_in=None, min_sites=1, make_grid=None):
         method="{}",
         policy=ServerPolicy(round_timeout=5.0, first_timeout=5.0, min_sites=min_sites),
         journal=FileJournal(folder / "journal"),
+        coordinator=coordinator,
     )
     model = run_federation(link, clone(AGGREGATORS[AGGREGATOR]), seed=3, standardize=True, settings={})
     return SimpleNamespace(model=model, link=link)
