@@ -446,8 +446,8 @@ import sys
 if "join" in sys.orig_argv:
     from koncord.network import sitefolder
     from koncord.network.sitefolder import answer
-    def rubbish(folder, run, exchange, method, messages):
-        answer(folder, run, exchange, method, messages)
+    def rubbish(folder, run, exchange, method, messages, **word):
+        answer(folder, run, exchange, method, messages, **word)
         return sitefolder.Reply([b"\\xff" * 99] * len(messages), [])
     sitefolder.answer = rubbish
 """
