@@ -172,7 +172,7 @@ def test_sections_come_in_their_order():
     shown = {name: heading for name, heading in HEADINGS.items() if name != "choice"}  # only Consensus tells one
     read = Reader(page(*CASES["truth"]))
     assert [heading["text"] for heading in read.all("h2")] == list(shown.values())
-    links = [link["href"] for link in read.all("a") if link["href"] != "#results" and "download" not in link]
+    links = [link["href"] for link in read.all("a") if link["href"] != "#results"]
     assert links == [f"#{name}" for name in shown]
     without = [heading["text"] for heading in Reader(page(*CASES["usual"])).all("h2")]
     assert without == [heading for heading in shown.values() if heading != shown["truth"]]
@@ -385,8 +385,7 @@ def test_hostile_text_stays_text_in_every_place_of_the_page():
     assert not [key for element in read.elements for key in element if key.startswith("on") or key == "src"]
     assert "<script" not in source
     assert "<img" not in source
-    written = re.sub(r'href="data:[^"]*"', "", source)
-    assert "49" not in written  # a template inside a name is not filled
+    assert "49" not in source  # a template inside a name is not filled
     words = " | ".join(element["text"] for element in read.elements)
     kinds = "note extra fact column estimator aggregator version library asked reason left holder message value"
     for kind in (*kinds.split(), "phase 1", "phase 2", "file", "field", "shape", "python", "number"):

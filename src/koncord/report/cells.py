@@ -64,11 +64,9 @@ class Heat:
 
     kind: ClassVar[str] = "heat"
     text: str
-    value: float
     step: float  # from the average, from -1 to 1: ±1 is as far as the shade goes
     is_top: bool = False  # whether the column is one of those that set the cluster apart most
-    reach_text: str = ""
-    reach: tuple[float, float] | None = None  # one standard deviation to both sides, in the units of the value
+    reach_text: str = ""  # one standard deviation to both sides
     strip: tuple[float, float, float] | None = None  # where on the scale it begins, ends, and the center is; 0 to 1
 
     @property

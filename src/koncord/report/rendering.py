@@ -10,7 +10,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from koncord.report.cells import is_short
-from koncord.report.downloads import csv_link, file_name, svg_link
 from koncord.report.numbers import fixed
 from koncord.report.svg import shown_value
 
@@ -30,6 +29,6 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(fixed=fixed, csv_link=csv_link, svg_link=svg_link, file_name=file_name)
+    made.filters.update(fixed=fixed)
     made.tests["short"] = is_short
     return made

@@ -1,6 +1,4 @@
-"""How the page looks: light and dark, screen, phone and paper; and its drawings, where they are files of their own."""
-
-import re
+"""How the page looks: light and dark, screen, phone and paper."""
 
 LIGHT = """\
   --bg: #ffffff; --panel: #f5f7f9; --ink: #1a1f26; --muted: #55606c; --line: #d5dbe1;
@@ -25,11 +23,6 @@ DRAWINGS = """\
 .tree .branch { stroke: var(--muted); stroke-width: 1.6; }
 .tree .dot { fill: var(--panel); stroke: currentColor; stroke-width: 2.4; }
 .tree .label { font-size: 13px; stroke: none; }
-.heatmap .above { fill: rgb(var(--warm)); }
-.heatmap .below { fill: rgb(var(--shade)); }
-.heatmap .value { fill: var(--ink); font-size: 12px; }
-.heatmap .reach { stroke: var(--muted); stroke-width: 2.4; }
-.heatmap .tick { stroke: var(--ink); stroke-width: 2; }
 .map .aside { fill: none; stroke: currentColor; stroke-width: 1.2; opacity: .7; }
 """
 PAGE_RULES = """\
@@ -84,9 +77,6 @@ nav ul {
     linear-gradient(to right, var(--edge), transparent) left / 1.1rem 100% no-repeat scroll,
     linear-gradient(to left, var(--edge), transparent) right / 1.1rem 100% no-repeat scroll;
 }
-.get { margin: -.75rem 0 1.25rem; font-size: .85rem; }
-.get a { margin-right: .9rem; }
-figure .get { margin: .6rem 0 0; }
 table {
   border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .94rem; line-height: 1.35;
   overflow-wrap: break-word;
@@ -163,7 +153,7 @@ NARROW_AND_PAPER = """\
 @media print {
   :root { color-scheme: light; }
   body { font-size: 10pt; }
-  nav, .skip, .get, details { display: none; }
+  nav, .skip, details { display: none; }
   header { background: none; padding-top: 0; }
   figure, tr, .figures div, .notice, dl div { break-inside: avoid; }
   h2, h3, caption { break-after: avoid; }
@@ -175,12 +165,3 @@ NARROW_AND_PAPER = """\
 }
 """
 CSS = f":root {{\n  color-scheme: light dark;\n{LIGHT}}}\n{PAGE_RULES}{COLORS}{DRAWINGS}{NARROW_AND_PAPER}"
-
-
-def in_light_colors(rules: str) -> str:
-    """The rules with the light colors in the place of their names: not every program that draws SVG knows names."""
-    named = dict(re.findall(r"(--[\w-]+): ([^;]+);", LIGHT))
-    return re.sub(r"var\((--[\w-]+)\)", lambda found: named[found[1]], rules)
-
-
-DRAWING_CSS = in_light_colors(f"text {{ font-family: sans-serif; }}\n{COLORS}{DRAWINGS}")
