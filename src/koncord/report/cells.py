@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
-# Seven shapes against eight colors: no two of 56 clusters share both, and in gray the shapes and the numbers remain.
+# More could not be told apart; the number of the cluster stands in each.
 N_COLORS = 8
 # The darkest shade of a cell: text on it keeps its contrast, light and dark.
 DARKEST = 0.45

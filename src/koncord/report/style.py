@@ -19,11 +19,9 @@ DRAWINGS = """\
 }
 .map .ring { fill: none; stroke: currentColor; stroke-width: 2.4; }
 .map .link { stroke: currentColor; stroke-width: 1; opacity: .6; }
-.map .mark { fill: currentColor; stroke: var(--panel); stroke-width: .7; }
 .tree .branch { stroke: var(--muted); stroke-width: 1.6; }
 .tree .dot { fill: var(--panel); stroke: currentColor; stroke-width: 2.4; }
 .tree .label { font-size: 13px; stroke: none; }
-.map .aside { fill: none; stroke: currentColor; stroke-width: 1.2; opacity: .7; }
 """
 PAGE_RULES = """\
 @media screen and (prefers-color-scheme: dark) {
