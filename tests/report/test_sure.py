@@ -9,6 +9,7 @@ from koncord import Consensus, FederatedClustering, KFed, KnownCounts
 from koncord._records import from_json, json_values
 from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
 from koncord.report.federation import about_site_effect, notes_of
+from koncord.report.page import tree
 from koncord.report.sure import (
     about_distances,
     about_fewer,
@@ -150,6 +151,14 @@ def test_a_single_site_is_not_resampled_and_nothing_is_testable():
     model = fitted({"only": three()["s0"]}).model_
     assert model.confidence.resampled == ()
     assert {each.stability for each in model.confidence.clusters} == {None}
+
+
+def test_the_page_has_every_nested_answer_with_its_least_distance_and_marks_the_found_one():
+    model = fitted(three()).model_
+    rows = tree(model).rows
+    assert [int(k) for k, _, _ in rows] == list(range(2, model.tree.n_leaves + 1))
+    assert [apart for _, apart, _ in rows] == [f"{each:.1f}" for each in reversed(model.tree.apart)]
+    assert [k for k, _, mark in rows if mark] == ["3"]
 
 
 def test_a_method_that_does_not_tell_is_said_not_to():

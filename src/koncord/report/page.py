@@ -50,7 +50,6 @@ from koncord.report.rendering import rendered
 from koncord.report.style import CSS
 from koncord.report.summary import opening_sentences
 from koncord.report.sure import sentences, stability_of, valley_of
-from koncord.report.treefigure import MOST_DRAWN, tree_drawing, tree_table
 from koncord.runs.folder import PAGE, SITES, read_run
 from koncord.runs.record import RunRecord
 from koncord.runs.sites import shown_sites
@@ -211,16 +210,18 @@ def draws(model: GlobalModel) -> TableView | None:
     )
 
 
-def tree(model: GlobalModel) -> View:
-    """The nested answers: a drawing, and the same as a table."""
+def tree(model: GlobalModel) -> TableView | None:
+    """The nested answers: one row a number of clusters."""
     if model.tree is None or model.tree.n_leaves == 1:
-        return {}
-    return {
-        "drawing": tree_drawing(model),
-        "table": tree_table(model),
-        "k": model.n_clusters,
-        "is_found_drawn": model.n_clusters <= MOST_DRAWN,
-    }
+        return None
+    return TableView(
+        caption="Each number of clusters, and how far apart the two nearest of them are",
+        columns=[*numeric("K", "apart"), *words("")],
+        rows=[
+            [str(k), fixed(model.tree.apart_at(k) or 0.0, 1), "found" if k == model.n_clusters else ""]
+            for k in range(2, model.tree.n_leaves + 1)
+        ],
+    )
 
 
 def upsilon(model: GlobalModel) -> View:

@@ -13,15 +13,8 @@ COLORS = """\
 DRAWINGS = """\
 .map .frame { fill: var(--panel); stroke: var(--line); }
 .map .axis { fill: var(--muted); font-size: 12px; }
-.map .label {
-  fill: var(--ink); font-size: 16px; font-weight: 700;
-  paint-order: stroke; stroke: var(--panel); stroke-width: 3px; stroke-linejoin: round;
-}
 .map .ring { fill: none; stroke: currentColor; stroke-width: 2.4; }
 .map .link { stroke: currentColor; stroke-width: 1; opacity: .6; }
-.tree .branch { stroke: var(--muted); stroke-width: 1.6; }
-.tree .dot { fill: var(--panel); stroke: currentColor; stroke-width: 2.4; }
-.tree .label { font-size: 13px; stroke: none; }
 """
 PAGE_RULES = """\
 @media screen and (prefers-color-scheme: dark) {
@@ -145,8 +138,6 @@ NARROW_AND_PAPER = """\
   table.wide { width: auto; min-width: 100%; }
   .barcell { width: 40%; }
   .map .axis { font-size: 16px; }
-  .map .label { font-size: 21px; }
-  .tree .label { font-size: 15px; }
 }
 @media print {
   :root { color-scheme: light; }
