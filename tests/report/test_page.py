@@ -169,13 +169,12 @@ def test_the_headline_counts_clusters_rows_and_sites():
 
 
 def test_sections_come_in_their_order():
-    shown = {name: heading for name, heading in HEADINGS.items() if name != "choice"}  # only Consensus tells one
     read = Reader(page(*CASES["truth"]))
-    assert [heading["text"] for heading in read.all("h2")] == list(shown.values())
+    assert [heading["text"] for heading in read.all("h2")] == list(HEADINGS.values())
     links = [link["href"] for link in read.all("a") if link["href"] != "#results"]
-    assert links == [f"#{name}" for name in shown]
+    assert links == [f"#{name}" for name in HEADINGS]
     without = [heading["text"] for heading in Reader(page(*CASES["usual"])).all("h2")]
-    assert without == [heading for heading in shown.values() if heading != shown["truth"]]
+    assert without == [heading for heading in HEADINGS.values() if heading != HEADINGS["truth"]]
 
 
 @pytest.mark.parametrize("silhouette", [0.9, 0.1, -0.2])
@@ -369,9 +368,7 @@ def test_hostile_text_stays_text_in_every_place_of_the_page():
     source = page(model, record)
     read = Reader(source)
     plain = Reader(page(model_of(), record_of()))
-    assert {element["name"] for element in read.elements} - {element["name"] for element in plain.elements} <= {
-        *("figure", "svg", "rect", "text", "polyline", "path", "circle", "figcaption")  # of the curves
-    }
+    assert {element["name"] for element in read.elements} <= {element["name"] for element in plain.elements}
     assert not [key for element in read.elements for key in element if key.startswith("on") or key == "src"]
     assert "<script" not in source
     assert "<img" not in source
@@ -395,7 +392,7 @@ def test_any_name_is_read_back_as_it_can_be_shown(name):
 
 def test_a_template_that_asks_for_what_nobody_gave_is_an_error():
     with pytest.raises(UndefinedError, match="notes"):
-        rendered("sure", view={"belief": "none", "others": []})
+        rendered("sure", view={"belief": "none", "others": [], "choice": None})
 
 
 def test_the_help_of_the_command_line_loads_no_templates():

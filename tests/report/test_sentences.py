@@ -332,7 +332,10 @@ CONDITIONS = {
     "Components of different sites that belong together": lambda c: (
         c.model.components and c.aggregator != "consensus" and len(c.names) > 1
     ),
-    "the cross the runner-up": lambda c: c.aggregator == "consensus" and c.model.diagnostics.choice.runner_up,
+    "The runner-up is ": lambda c: c.aggregator == "consensus" and c.model.diagnostics.choice.runner_up,
+    "nearly as likely as any": lambda c: (
+        c.aggregator == "consensus" and c.model.diagnostics.choice.chosen.hierarchy == "mixture"
+    ),
     "Rows in each cluster over all sites": lambda c: c.is_complete,
     "Rows reported in each cluster": lambda c: not c.is_complete,
     "that answered to the end": lambda c: any(a.asked == "Attribute" for a in c.model.session.missing),

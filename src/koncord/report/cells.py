@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
-# More could not be told apart; the number of the cluster stands in each.
+# More colors look alike; the number of the cluster stands beside each.
 N_COLORS = 8
 # The darkest shade of a cell: text on it keeps its contrast, light and dark.
 DARKEST = 0.45
 # Characters of a name that fit beside a table on a phone.
 LONGEST_UNBROKEN = 14
-
-
-def color(cluster: int) -> str:
-    """Class of the color of a cluster."""
-    return f"c{cluster % N_COLORS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +22,7 @@ class Chip:
 
     @property
     def color(self) -> str:
-        return color(self.cluster)
+        return f"c{self.cluster % N_COLORS}"
 
 
 @dataclass(frozen=True, slots=True)

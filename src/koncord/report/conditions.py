@@ -39,11 +39,6 @@ def has_local_counts(model: GlobalModel) -> bool:
     return bool(model.local_counts)
 
 
-def n_set_aside(model: GlobalModel) -> int:
-    """Micro-clusters that went into no cluster."""
-    return sum(int(mask.sum()) for mask in model.excluded.values())
-
-
 def has_micro_clusters(model: GlobalModel) -> bool:
     """Whether the components of the model are micro-clusters, of which a site may have several in a cluster."""
     return model.diagnostics.micro_clusters is not None

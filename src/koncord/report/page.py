@@ -19,7 +19,7 @@ from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.report import demonstration
 from koncord.report.cells import Bar, Cell, Chip, Shade, Strong, TableView, numeric, words
-from koncord.report.choice import choice
+from koncord.report.choice import about_choice
 from koncord.report.conditions import (
     NOT_REPORTED,
     about_floor,
@@ -60,7 +60,6 @@ View = Mapping[str, Any]  # what a template names
 HEADINGS = {
     "truth": "Against the known classes",
     "sure": "How sure is it?",
-    "choice": "How many clusters?",
     "holdings": "Who holds what",
     "profiles": "Cluster profiles",
     "sizes": "Cluster sizes",
@@ -90,7 +89,6 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     views = {
         "truth": truth(model, record),
         "sure": sure(model, record),
-        "choice": choice(model),
         "holdings": holdings(model),
         "profiles": profiles(model, record, rows),
         "sizes": sizes_view(model, rows),
@@ -154,6 +152,7 @@ def sure(model: GlobalModel, record: RunRecord) -> View:
     return {
         "belief": first,
         "others": others,
+        "choice": about_choice(model),
         "notes": notes_of(model, record),
         "evidence": evidence_table(model),
         "tree": tree(model),

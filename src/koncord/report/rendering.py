@@ -9,9 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from koncord._text import showable
 from koncord.report.cells import is_short
-from koncord.report.numbers import fixed
-from koncord.report.svg import shown_value
 
 
 def rendered(template: str, **context: Any) -> str:
@@ -29,6 +28,10 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(fixed=fixed)
     made.tests["short"] = is_short
     return made
+
+
+def shown_value(value: object) -> object:
+    """Text that others wrote, fit to be shown; markup as it is."""
+    return value if hasattr(value, "__html__") else showable(str(value))
