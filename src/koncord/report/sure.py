@@ -1,4 +1,4 @@
-"""What to believe of the clusters, in words: from how far they stand apart, who supports them, and what came next.
+"""What to believe of the clusters, in words: how far they stand apart, who supports them, what one more would be.
 
 No sentence rests on a silhouette: that of a far-off handful of rows is large, and that of real clusters that touch is
 small.
