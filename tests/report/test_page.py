@@ -502,7 +502,7 @@ addEventListener("load", () => {
       if (element.closest(".box") && !element.matches(".box")) return false;
       return element.getBoundingClientRect().right > root.clientWidth + 0.5;
     });
-    const small = [...page.querySelectorAll("p, td, th, dd, li, figcaption")].map(
+    const small = [...page.querySelectorAll("p, td, th, dd, li")].map(
       element => parseFloat(view.getComputedStyle(element).fontSize));
     return {case: frame.title, width: root.clientWidth, content: root.scrollWidth,
             wide: wide.map(element => element.outerHTML.slice(0, 80)),

@@ -241,7 +241,7 @@ def case(request):
 class Prose(HTMLParser):
     """The text of a page, block by block, without its style."""
 
-    BLOCKS = frozenset(("p", "dd", "dt", "td", "th", "caption", "h1", "h2", "h3", "summary", "small", "text", "title"))
+    BLOCKS = frozenset(("p", "dd", "dt", "td", "th", "caption", "h1", "h2", "h3", "summary", "small", "title"))
 
     def __init__(self, source):
         super().__init__()
