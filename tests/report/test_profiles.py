@@ -62,7 +62,7 @@ def test_the_table_has_the_most_telling_columns_first_and_strips_on_one_scale(fi
         assert max(cell.strip[1] for cell in cells) == pytest.approx(1)
         for cell in cells:
             assert cell.strip[0] < cell.strip[2] < cell.strip[1]
-            assert cell.is_above == (cell.value > float(np.mean([each.value for each in cells])) or cell.step > 0)
+            assert cell.is_above == (cell.strip[2] > float(np.mean([each.strip[2] for each in cells])) or cell.step > 0)
 
 
 def test_a_method_without_shapes_has_centers_alone_and_says_so(tmp_path):

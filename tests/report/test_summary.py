@@ -25,7 +25,7 @@ def cluster(**changes):
 def sure(*clusters, same=1.0):
     k = len(clusters)
     shares = [KShare(n_clusters=k, share=same), KShare(n_clusters=k + 1, share=1 - same)]
-    return Confidence(clusters=clusters, stands_apart=True, resampled=tuple(shares), n_draws=25)
+    return Confidence(clusters=clusters, resampled=tuple(shares), n_draws=25)
 
 
 def test_a_run_is_told_in_three_sentences(result):

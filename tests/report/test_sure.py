@@ -1,4 +1,4 @@
-"""What to believe, in words: every sentence follows from distances, support, stability and runners-up."""
+"""What to believe, in words: every sentence follows from distances, support and stability."""
 
 from dataclasses import replace
 
@@ -7,8 +7,9 @@ import pytest
 
 from koncord import Consensus, FederatedClustering, KFed, KnownCounts
 from koncord._records import from_json, json_values
-from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
+from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut
 from koncord.report.federation import about_site_effect, notes_of
+from koncord.report.page import tree
 from koncord.report.sure import (
     about_distances,
     about_fewer,
@@ -26,7 +27,7 @@ def cluster(apart=2.5, nearest=1, sites=3, rows=100, stability=0.9):
 
 
 def sure(*clusters, **options):
-    return Confidence(clusters=clusters, stands_apart=True, **options)
+    return Confidence(clusters=clusters, **options)
 
 
 def fitted(tables, aggregator=None, seed=0):
@@ -118,7 +119,6 @@ def test_the_words_of_a_real_run_follow_from_its_numbers():
     assert confidence.resampled == (KShare(n_clusters=3, share=1.0),)
     assert confidence.n_draws == 25
     assert confidence.next_cut.apart < 1.73
-    assert confidence.runners_up[0].behind_apart > 0
 
 
 def test_one_gaussian_is_one_cluster_in_words_too():
@@ -152,6 +152,14 @@ def test_a_single_site_is_not_resampled_and_nothing_is_testable():
     assert {each.stability for each in model.confidence.clusters} == {None}
 
 
+def test_the_page_has_every_nested_answer_with_its_least_distance_and_marks_the_found_one():
+    model = fitted(three()).model_
+    rows = tree(model).rows
+    assert [int(k) for k, _, _ in rows] == list(range(2, model.tree.n_leaves + 1))
+    assert [apart for _, apart, _ in rows] == [f"{each:.1f}" for each in reversed(model.tree.apart)]
+    assert [k for k, _, mark in rows if mark] == ["3"]
+
+
 def test_a_method_that_does_not_tell_is_said_not_to():
     model = fitted(three(), KFed(3)).model_
     assert model.confidence is None
@@ -172,45 +180,6 @@ def test_one_far_handful_of_rows_is_not_called_strong():
     said = " ".join(sentences(model))
     assert "strong" not in said
     assert model.n_clusters == 1 or "supported by a single site" in said
-
-
-def test_a_runner_up_is_reported_with_what_makes_it_worse():
-    other = RunnerUp(
-        n_clusters=4,
-        least_apart=1.31,
-        apart=2.0,
-        separation=0.1,
-        gap=0.2,
-        behind_apart=1.0,
-        behind_separation=0.05,
-        behind_gap=-0.1,
-    )
-    found = (cluster(), cluster(2.5, 0), cluster(2.5, 0))
-    model = fitted(three()).model_
-    for stands_apart, words in (
-        (True, "4 clusters: the least apart of its clusters are at 1.3, and they score 2.0 for standing apart"),
-        (False, "is 0.050 less, their gap 0.10 more"),
-    ):
-        confidence = Confidence(clusters=found, stands_apart=stands_apart, runners_up=(other,))
-        assert words in " ".join(sentences(type(model)(**{**as_given(model), "confidence": confidence})))
-
-
-def test_a_runner_up_of_more_that_score_better_is_said_to_be_what_a_single_peak_can_give():
-    """A flat usual state in pieces: each nearly stands apart, so that many of them score more than the clusters."""
-    values = {"n_clusters": 10, "separation": 0.1, "gap": 1.2, "behind_separation": 0.3, "behind_gap": -0.6}
-    model = fitted(three()).model_
-    for least, behind, words in (
-        (1.64, -3.0, "are at 1.6, and halves of a cloud with a single peak could be as far apart (at most 1.7)."),
-        (1.64, 1.0, "they score 6.0 for standing apart, those found 7.0."),
-        (2.2, -3.0, "they score 6.0 for standing apart, those found 3.0."),
-    ):
-        other = RunnerUp(least_apart=least, apart=6.0, behind_apart=behind, **values)
-        confidence = sure(cluster(), cluster(2.5, 0), runners_up=(other,))
-        assert words in " ".join(sentences(type(model)(**{**as_given(model), "confidence": confidence})))
-
-
-def as_given(model):
-    return {name: getattr(model, name) for name in model.__slots__}
 
 
 def test_ordinals():

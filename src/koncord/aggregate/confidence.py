@@ -1,4 +1,4 @@
-"""How sure an answer is, as an aggregator tells it: of every cluster, of the number of clusters, and what came next."""
+"""How sure an answer is, as an aggregator tells it: of every cluster, of their number, and what one more would be."""
 
 from dataclasses import dataclass
 
@@ -24,20 +24,6 @@ class ClusterConfidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerUp:
-    """Another number of clusters, and how it compares with the chosen one."""
-
-    n_clusters: int
-    least_apart: float  # smallest d' of one of its clusters from its nearest
-    apart: float  # clusters that stand apart, less those that do not
-    separation: float  # silhouette above that of one Gaussian
-    gap: float  # compactness above that of one Gaussian
-    behind_apart: float  # how much less each of the three is than that of the chosen clustering
-    behind_separation: float
-    behind_gap: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NextCut:
     """What one more cluster would be: a cut through one of those that were found."""
 
@@ -58,8 +44,6 @@ class Confidence:
     """How sure the clusters and their number are."""
 
     clusters: tuple[ClusterConfidence, ...]
-    stands_apart: bool  # whether the number was chosen because the clusters stand apart; else against one Gaussian
-    runners_up: tuple[RunnerUp, ...] = ()  # best first
     next_cut: NextCut | None = None  # None where no cluster has micro-clusters enough
     resampled: tuple[KShare, ...] = ()  # by K, over draws of the sites with replacement; empty of a single site
     n_draws: int = 0

@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
-# Seven shapes against eight colors: no two of 56 clusters share both, and in gray the shapes and the numbers remain.
+# More colors look alike; the number of the cluster stands beside each.
 N_COLORS = 8
 # The darkest shade of a cell: text on it keeps its contrast, light and dark.
 DARKEST = 0.45
 # Characters of a name that fit beside a table on a phone.
 LONGEST_UNBROKEN = 14
-
-
-def color(cluster: int) -> str:
-    """Class of the color of a cluster."""
-    return f"c{cluster % N_COLORS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +22,7 @@ class Chip:
 
     @property
     def color(self) -> str:
-        return color(self.cluster)
+        return f"c{self.cluster % N_COLORS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +59,9 @@ class Heat:
 
     kind: ClassVar[str] = "heat"
     text: str
-    value: float
     step: float  # from the average, from -1 to 1: ±1 is as far as the shade goes
     is_top: bool = False  # whether the column is one of those that set the cluster apart most
-    reach_text: str = ""
-    reach: tuple[float, float] | None = None  # one standard deviation to both sides, in the units of the value
+    reach_text: str = ""  # one standard deviation to both sides
     strip: tuple[float, float, float] | None = None  # where on the scale it begins, ends, and the center is; 0 to 1
 
     @property

@@ -39,16 +39,6 @@ def has_local_counts(model: GlobalModel) -> bool:
     return bool(model.local_counts)
 
 
-def n_micro_sites(model: GlobalModel) -> int:
-    """Sites of which a micro-cluster, or a component, went into a cluster."""
-    return sum(bool(len(clusters)) for clusters in model.members.values())
-
-
-def n_set_aside(model: GlobalModel) -> int:
-    """Micro-clusters that went into no cluster."""
-    return sum(int(mask.sum()) for mask in model.excluded.values())
-
-
 def has_micro_clusters(model: GlobalModel) -> bool:
     """Whether the components of the model are micro-clusters, of which a site may have several in a cluster."""
     return model.diagnostics.micro_clusters is not None

@@ -11,6 +11,7 @@ from koncord._words import counted, text_table
 from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.protocol.departures import Absence
+from koncord.report.choice import about_choice
 from koncord.report.conditions import (
     NOT_REPORTED,
     about_floor,
@@ -369,6 +370,7 @@ def about_clusters(model: GlobalModel, record: RunRecord) -> str:
     lines = [
         f"K = {model.n_clusters}  ({counted_by}, {record.aggregator}, seed {model.seed}, {record.seconds:.2f} s)",
         *sentences(model),
+        *filter(None, [about_choice(model)]),
     ]
     if model.confidence is None:
         silhouette = mean_silhouette(model)

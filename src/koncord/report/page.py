@@ -19,7 +19,7 @@ from koncord.aggregate.diagnostics import UpsilonChoice
 from koncord.model.globalmodel import GlobalModel
 from koncord.report import demonstration
 from koncord.report.cells import Bar, Cell, Chip, Shade, Strong, TableView, numeric, words
-from koncord.report.choice import choice
+from koncord.report.choice import about_choice
 from koncord.report.conditions import (
     NOT_REPORTED,
     about_floor,
@@ -28,8 +28,6 @@ from koncord.report.conditions import (
     has_micro_clusters,
     is_all_private,
     is_partly_private,
-    n_micro_sites,
-    n_set_aside,
     private_sites,
 )
 from koncord.report.federation import (
@@ -47,13 +45,11 @@ from koncord.report.federation import (
     why_no_silhouette,
 )
 from koncord.report.numbers import fixed, number, size_of
-from koncord.report.parametermap import parameter_map, plane_of
 from koncord.report.profiles import profiles
 from koncord.report.rendering import rendered
 from koncord.report.style import CSS
 from koncord.report.summary import opening_sentences
 from koncord.report.sure import sentences, stability_of, valley_of
-from koncord.report.treefigure import MOST_DRAWN, tree_drawing, tree_table
 from koncord.runs.folder import PAGE, SITES, read_run
 from koncord.runs.record import RunRecord
 from koncord.runs.sites import shown_sites
@@ -64,10 +60,8 @@ View = Mapping[str, Any]  # what a template names
 HEADINGS = {
     "truth": "Against the known classes",
     "sure": "How sure is it?",
-    "choice": "How many clusters?",
     "holdings": "Who holds what",
     "profiles": "Cluster profiles",
-    "map": "Map of centers and components",
     "sizes": "Cluster sizes",
     "local": "Local counts",
     "silhouettes": "Silhouette by cluster",
@@ -95,10 +89,8 @@ def page(model: GlobalModel, record: RunRecord) -> str:
     views = {
         "truth": truth(model, record),
         "sure": sure(model, record),
-        "choice": choice(model),
         "holdings": holdings(model),
         "profiles": profiles(model, record, rows),
-        "map": parameters(model, record),
         "sizes": sizes_view(model, rows),
         "local": local_counts(model, record),
         "silhouettes": silhouettes_view(model, rows),
@@ -160,6 +152,7 @@ def sure(model: GlobalModel, record: RunRecord) -> View:
     return {
         "belief": first,
         "others": others,
+        "choice": about_choice(model),
         "notes": notes_of(model, record),
         "evidence": evidence_table(model),
         "tree": tree(model),
@@ -216,16 +209,18 @@ def draws(model: GlobalModel) -> TableView | None:
     )
 
 
-def tree(model: GlobalModel) -> View:
-    """The nested answers: a drawing, and the same as a table."""
+def tree(model: GlobalModel) -> TableView | None:
+    """The nested answers: one row a number of clusters."""
     if model.tree is None or model.tree.n_leaves == 1:
-        return {}
-    return {
-        "drawing": tree_drawing(model),
-        "table": tree_table(model),
-        "k": model.n_clusters,
-        "is_found_drawn": model.n_clusters <= MOST_DRAWN,
-    }
+        return None
+    return TableView(
+        caption="Each number of clusters, and how far apart the two nearest of them are",
+        columns=[*numeric("K", "apart"), *words("")],
+        rows=[
+            [str(k), fixed(model.tree.apart_at(k) or 0.0, 1), "found" if k == model.n_clusters else ""]
+            for k in range(2, model.tree.n_leaves + 1)
+        ],
+    )
 
 
 def upsilon(model: GlobalModel) -> View:
@@ -337,76 +332,6 @@ def about_rows_by_cluster(model: GlobalModel) -> str:
                 "Where a site has fewer rows of a cluster, they are counted with another cluster; their labels stay."
             )
     return " ".join(said)
-
-
-# --- the map ---
-
-
-def parameters(model: GlobalModel, record: RunRecord) -> View:
-    plane = plane_of(model)
-    about = "Every ring is a global center with the number of its cluster."
-    if len(plane.components):
-        about += f" {about_marks(model)}"
-    else:
-        about += f" {record.aggregator} keeps no local components, so only centers are drawn."
-    axes = "The axes are the directions in which these points differ most. One step is equally long in both directions."
-    if len(plane.centers) + len(plane.components) == 1:
-        axes = "A single point has no axes."
-    elif plane.is_line:
-        axes = "The only column runs from left to right."
-        axes += " The components of every site have a height of their own." if len(plane.components) else ""
-    return {
-        "drawing": parameter_map(model, plane),
-        "captions": [about, axes, about_drawn(model, record)],
-        "table": components_table(model) if len(plane.components) else None,
-    }
-
-
-def about_marks(model: GlobalModel) -> str:
-    """What the small marks are, and what they tell."""
-    said = ["Every small mark is a local component of one site, joined to the center it went into."]
-    if has_micro_clusters(model):
-        said = [
-            "Every small mark is a micro-cluster, a piece of the rows of one site, joined to the center it went into."
-        ]
-    if n_set_aside(model):
-        said.append(
-            "An open mark without a line is a micro-cluster that was set aside: its cluster had support of fewer than "
-            f"{model.session.min_support} sites."
-        )
-    if n_micro_sites(model) > 1:
-        said.append("Where the marks of a ring lie close together, the sites agree.")
-    if private_sites(model):
-        said.append("Where a site has a privacy budget, noise has moved its marks.")
-    return " ".join(said)
-
-
-def about_drawn(model: GlobalModel, record: RunRecord) -> str:
-    floor = floor_of(model)
-    if discloses(record) or floor is None or floor == 1:
-        return "Parameters are drawn, not rows; the mean of a single row is that row."
-    return f"No row of any site is drawn: whatever is drawn stands for at least {floor} rows{by_noisy_counts(model)}."
-
-
-def by_noisy_counts(model: GlobalModel) -> str:
-    return ", by noisy counts" if private_sites(model) else ""
-
-
-def components_table(model: GlobalModel) -> TableView:
-    rows: list[list[Cell]] = []
-    for site in shown_sites(model):
-        aside = model.excluded.get(site)
-        for component, cluster in enumerate(model.groups.get(site, ())):
-            step = model.components[site][component] - model.centers[cluster]
-            is_aside = aside is not None and aside[component]
-            distance = f"{float((step**2).sum() ** 0.5):.3f}"
-            rows.append([site, str(component), *(("set aside", "") if is_aside else (Chip(int(cluster)), distance))])
-    parts = "Micro-clusters" if has_micro_clusters(model) else "Local components"
-    return TableView(
-        caption=f"{parts}, the cluster each went into, and its distance to that center on the scaled columns",
-        columns=[*words("site"), *numeric("component", "cluster", "distance")],
-        rows=rows,
-    )
 
 
 # --- one bar a cluster, one a site ---
@@ -720,7 +645,7 @@ def what_leaves(model: GlobalModel, record: RunRecord) -> str:
     said = ["Parameters such as means, counts and radii, never the rows."]
     floor = floor_of(model)
     if floor is not None and floor > 1:
-        said.append(f"Each stands for at least {floor} rows{by_noisy_counts(model)}.")
+        said.append(f"Each stands for at least {floor} rows{', by noisy counts' if private_sites(model) else ''}.")
     elif floor is None:
         said.append("Each site decides how many rows a number stands for at least.")
     if not is_all_private(model):

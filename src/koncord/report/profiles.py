@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from koncord.model.globalmodel import GlobalModel
-from koncord.report.cells import DARKEST, Cell, Chip, Heat, TableView, numeric, words
+from koncord.report.cells import Cell, Chip, Heat, TableView, numeric, words
 from koncord.report.federation import ClusterRow, average_center
 from koncord.report.numbers import aligned
-from koncord.report.svg import tag
 from koncord.runs.record import RunRecord
 from koncord.types import FloatArray
 
@@ -19,7 +17,6 @@ from koncord.types import FloatArray
 FARTHEST = 3.0
 # Columns of the page that are always open; the others are in a fold.
 MOST_OPEN = 30
-LINE, NAME_WIDTH, CELL_WIDTH, TOP, LONGEST = 40.0, 170.0, 92.0, 26.0, 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,7 +83,7 @@ def spreads_of(model: GlobalModel, *, is_standardized: bool) -> FloatArray | Non
 
 
 def profiles(model: GlobalModel, record: RunRecord, rows: Sequence[ClusterRow]) -> Mapping[str, Any]:
-    """The section: a heat map as a table, the rest of a long one in a fold, and a drawing to take away."""
+    """The section: a heat map as a table, and the rest of a long one in a fold."""
     found = profiles_of(model, is_standardized=record.is_standardized)
     order = found.order
     lines = [line_of(model, found, rows, at) for at in order]
@@ -109,7 +106,6 @@ def profiles(model: GlobalModel, record: RunRecord, rows: Sequence[ClusterRow]) 
         "n_clusters": len(rows),
         "table": tables[0],
         "others": tables[1] if len(tables) > 1 else None,
-        "drawing": heat_drawing(model, tables[0]),
     }
 
 
@@ -131,10 +127,8 @@ def line_of(model: GlobalModel, found: Profiles, rows: Sequence[ClusterRow], at:
         cells.append(
             Heat(
                 text=text,
-                value=centers[k],
                 step=float(np.clip(found.steps[k, at] / FARTHEST, -1, 1)) if len(rows) > 1 else 0.0,
                 is_top=any(each.column == at for each in row.differences),
-                reach=reach,
                 reach_text=f"{end_texts[k]} to {end_texts[len(rows) + k]}" if ends else "",
                 strip=None if reach is None else strip_of(reach, centers[k], low, high),
             )
@@ -154,59 +148,3 @@ def strip_of(reach: tuple[float, float], center: float, low: float, high: float)
         return None
     start, stop, middle = ((value - low) / (high - low) for value in (*reach, center))
     return start, stop, middle
-
-
-def heat_drawing(model: GlobalModel, table: TableView) -> Markup:
-    """The heat map as a drawing: a row a column of the tables, a square a cluster, the spread as a strip below."""
-    n_columns, k = len(table.rows), model.n_clusters
-    width, height = NAME_WIDTH + CELL_WIDTH * k + 8, TOP + LINE * n_columns + 8
-    parts = [
-        tag(
-            "text",
-            f"cluster {at}",
-            class_="axis",
-            x=f"{NAME_WIDTH + CELL_WIDTH * (at + 0.5):g}",
-            y="17",
-            text_anchor="middle",
-        )
-        for at in range(k)
-    ]
-    for place, row in enumerate(table.rows):
-        y = TOP + LINE * place
-        name = str(row[0])
-        name = name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
-        parts.append(tag("text", name, class_="axis", x=f"{NAME_WIDTH - 8:g}", y=f"{y + 23:g}", text_anchor="end"))
-        for at, cell in enumerate(row[1 : k + 1]):
-            assert isinstance(cell, Heat)
-            parts += square(cell, NAME_WIDTH + CELL_WIDTH * at, y)
-    return tag(
-        "svg",
-        *parts,
-        class_="map heatmap",
-        viewBox=f"0 0 {width:g} {height:g}",
-        role="img",
-        aria_label="Heat map of the profiles of the clusters; the table says the same.",
-    )
-
-
-def square(cell: Heat, x: float, y: float) -> list[Markup]:
-    """One cell of the drawing."""
-    inner, begin = CELL_WIDTH - 16, x + 8
-    parts = [
-        tag("rect", class_="frame", x=f"{x:g}", y=f"{y:g}", width=f"{CELL_WIDTH:g}", height=f"{LINE:g}"),
-        tag(
-            "rect",
-            class_="above" if cell.is_above else "below",
-            x=f"{x:g}",
-            y=f"{y:g}",
-            width=f"{CELL_WIDTH:g}",
-            height=f"{LINE:g}",
-            fill_opacity=f"{DARKEST * abs(cell.step):.3f}",
-        ),
-        tag("text", cell.text, class_="value", x=f"{x + CELL_WIDTH / 2:g}", y=f"{y + 18:g}", text_anchor="middle"),
-    ]
-    if cell.strip is not None:
-        start, stop, middle = (begin + inner * value for value in cell.strip)
-        parts.append(tag("path", class_="reach", d=f"M{start:.1f} {y + 30:g}H{stop:.1f}"))
-        parts.append(tag("path", class_="tick", d=f"M{middle:.1f} {y + 26:g}V{y + 34:g}"))
-    return parts

@@ -9,10 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from koncord._text import showable
 from koncord.report.cells import is_short
-from koncord.report.downloads import csv_link, file_name, svg_link
-from koncord.report.numbers import fixed
-from koncord.report.svg import shown_value
 
 
 def rendered(template: str, **context: Any) -> str:
@@ -30,6 +28,10 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(fixed=fixed, csv_link=csv_link, svg_link=svg_link, file_name=file_name)
     made.tests["short"] = is_short
     return made
+
+
+def shown_value(value: object) -> object:
+    """Text that others wrote, fit to be shown; markup as it is."""
+    return value if hasattr(value, "__html__") else showable(str(value))

@@ -1,38 +1,13 @@
-"""How the page looks: light and dark, screen, phone and paper; and its drawings, where they are files of their own."""
+"""How the page looks: light and dark, screen, phone and paper."""
 
-import re
-
-LIGHT = """\
+CSS = """\
+:root {
+  color-scheme: light dark;
   --bg: #ffffff; --panel: #f5f7f9; --ink: #1a1f26; --muted: #55606c; --line: #d5dbe1;
   --accent: #0b62a8; --shade: 11, 98, 168; --warm: 194, 78, 0; --notice: #fff6df; --notice-line: #a86b00;
   --c0: #0072b2; --c1: #b06a00; --c2: #007d5c; --c3: #c23f00;
   --c4: #6b46b0; --c5: #b8407c; --c6: #766700; --c7: #555b61; --edge: rgba(20, 30, 45, .28);
-"""
-COLORS = """\
-.c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
-.c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
-"""
-DRAWINGS = """\
-.map .frame { fill: var(--panel); stroke: var(--line); }
-.map .axis { fill: var(--muted); font-size: 12px; }
-.map .label {
-  fill: var(--ink); font-size: 16px; font-weight: 700;
-  paint-order: stroke; stroke: var(--panel); stroke-width: 3px; stroke-linejoin: round;
 }
-.map .ring { fill: none; stroke: currentColor; stroke-width: 2.4; }
-.map .link { stroke: currentColor; stroke-width: 1; opacity: .6; }
-.map .mark { fill: currentColor; stroke: var(--panel); stroke-width: .7; }
-.tree .branch { stroke: var(--muted); stroke-width: 1.6; }
-.tree .dot { fill: var(--panel); stroke: currentColor; stroke-width: 2.4; }
-.tree .label { font-size: 13px; stroke: none; }
-.heatmap .above { fill: rgb(var(--warm)); }
-.heatmap .below { fill: rgb(var(--shade)); }
-.heatmap .value { fill: var(--ink); font-size: 12px; }
-.heatmap .reach { stroke: var(--muted); stroke-width: 2.4; }
-.heatmap .tick { stroke: var(--ink); stroke-width: 2; }
-.map .aside { fill: none; stroke: currentColor; stroke-width: 1.2; opacity: .7; }
-"""
-PAGE_RULES = """\
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --bg: #14181d; --panel: #1c2229; --ink: #e8ecf0; --muted: #a5b0bb; --line: #38424d;
@@ -41,6 +16,8 @@ PAGE_RULES = """\
     --c4: #b7a0f2; --c5: #f291c0; --c6: #d6c64c; --c7: #b8bec4; --edge: rgba(190, 215, 240, .32);
   }
 }
+.c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
+.c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
 body {
@@ -84,9 +61,6 @@ nav ul {
     linear-gradient(to right, var(--edge), transparent) left / 1.1rem 100% no-repeat scroll,
     linear-gradient(to left, var(--edge), transparent) right / 1.1rem 100% no-repeat scroll;
 }
-.get { margin: -.75rem 0 1.25rem; font-size: .85rem; }
-.get a { margin-right: .9rem; }
-figure .get { margin: .6rem 0 0; }
 table {
   border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .94rem; line-height: 1.35;
   overflow-wrap: break-word;
@@ -125,10 +99,6 @@ table.wide { width: 100%; }
   border: 2px solid currentColor; border-radius: .35em;
 }
 .chip b { color: var(--ink); font-weight: 700; }
-figure { margin: 0 0 1.25rem; display: grid; grid-template-columns: minmax(0, 42rem) minmax(0, 1fr); gap: 1.5rem; }
-figcaption { color: var(--muted); font-size: .94rem; }
-figcaption p:last-child { margin: 0; }
-svg.map { display: block; width: 100%; height: auto; }
 details { margin: 0 0 1.25rem; }
 summary { cursor: pointer; color: var(--accent); margin-bottom: .6rem; }
 .pairs {
@@ -140,11 +110,6 @@ summary { cursor: pointer; color: var(--accent); margin-bottom: .6rem; }
 .terms dt { font-weight: 650; }
 .terms dd { margin: 0 0 .8rem; max-width: 46rem; }
 footer { border-top: 1px solid var(--line); color: var(--muted); font-size: .88rem; padding: 1rem 0 2rem; }
-"""
-NARROW_AND_PAPER = """\
-@media (max-width: 56rem) {
-  figure { grid-template-columns: minmax(0, 1fr); gap: .5rem; }
-}
 @media (max-width: 34rem) {
   .wrap { padding: 0 1rem; }
   .figures { grid-template-columns: repeat(2, minmax(0, 1fr)); }
@@ -156,16 +121,13 @@ NARROW_AND_PAPER = """\
   th[scope="row"] { max-width: 9.5rem; }
   table.wide { width: auto; min-width: 100%; }
   .barcell { width: 40%; }
-  .map .axis { font-size: 16px; }
-  .map .label { font-size: 21px; }
-  .tree .label { font-size: 15px; }
 }
 @media print {
   :root { color-scheme: light; }
   body { font-size: 10pt; }
-  nav, .skip, .get, details { display: none; }
+  nav, .skip, details { display: none; }
   header { background: none; padding-top: 0; }
-  figure, tr, .figures div, .notice, dl div { break-inside: avoid; }
+  tr, .figures div, .notice, dl div { break-inside: avoid; }
   h2, h3, caption { break-after: avoid; }
   .box { overflow: visible; background: none; }
   table { font-size: .85em; }
@@ -174,13 +136,3 @@ NARROW_AND_PAPER = """\
   td.heat { min-width: 0; }
 }
 """
-CSS = f":root {{\n  color-scheme: light dark;\n{LIGHT}}}\n{PAGE_RULES}{COLORS}{DRAWINGS}{NARROW_AND_PAPER}"
-
-
-def in_light_colors(rules: str) -> str:
-    """The rules with the light colors in the place of their names: not every program that draws SVG knows names."""
-    named = dict(re.findall(r"(--[\w-]+): ([^;]+);", LIGHT))
-    return re.sub(r"var\((--[\w-]+)\)", lambda found: named[found[1]], rules)
-
-
-DRAWING_CSS = in_light_colors(f"text {{ font-family: sans-serif; }}\n{COLORS}{DRAWINGS}")

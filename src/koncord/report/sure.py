@@ -1,4 +1,4 @@
-"""What to believe of the clusters, in words: from how far they stand apart, who supports them, and what came next.
+"""What to believe of the clusters, in words: how far they stand apart, who supports them, what one more would be.
 
 No sentence rests on a silhouette: that of a far-off handful of rows is large, and that of real clusters that touch is
 small.
@@ -48,7 +48,6 @@ def sentences(model: GlobalModel) -> list[str]:
         about_site_effects(effects),
         about_sites(sure, effects),
         about_stability(sure),
-        about_runner_up(sure),
         about_draws(sure),
     ]
     return [each for each in said if each]
@@ -178,32 +177,6 @@ def about_stability(sure: Confidence) -> str | None:
         return f"With half of the sites, {'cluster' if len(shaky) == 1 else 'clusters'} {named} come back in part only."
     every = "every cluster" if len(tested) == len(sure.clusters) else "every cluster that can be tested"
     return f"With half of the sites, {every} comes back (at least {min(tested.values()):.2f} of its rows)."
-
-
-def about_runner_up(sure: Confidence) -> str | None:
-    """The next best number of clusters, and by how much it is worse."""
-    if not sure.runners_up:
-        return None
-    other = sure.runners_up[0]
-    if other.n_clusters == 1:
-        return "The runner-up is one cluster."
-    least = f"the least apart of its clusters are at {other.least_apart:.1f}"
-    if len(sure.clusters) == 1:
-        return f"The best other answer is {other.n_clusters} clusters: {least}."
-    if sure.stands_apart and other.behind_apart < 0 and other.least_apart < SINGLE_PEAK:
-        by = f"halves of a cloud with a single peak could be as far apart (at most {SINGLE_PEAK:.1f})"
-    elif sure.stands_apart:
-        by = f"they score {other.apart:.1f} for standing apart, those found {other.apart + other.behind_apart:.1f}"
-    else:
-        by = (
-            f"their silhouette above that of one Gaussian is {difference(other.behind_separation, 3)}, their gap "
-            f"{difference(other.behind_gap, 2)}"
-        )
-    return f"The runner-up is {other.n_clusters} clusters: {least}, and {by}."
-
-
-def difference(behind: float, digits: int) -> str:
-    return f"{abs(behind):.{digits}f} {'less' if behind >= 0 else 'more'}"
 
 
 def about_draws(sure: Confidence) -> str | None:

@@ -42,7 +42,7 @@ from koncord.aggregate.consensus.commoncells import (
     private_counts,
     private_products,
 )
-from koncord.aggregate.consensus.confidence import confidence_of, resampled, runners_up, stabilities
+from koncord.aggregate.consensus.confidence import confidence_of, resampled, stabilities
 from koncord.aggregate.consensus.hierarchies import cost_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
@@ -428,16 +428,14 @@ class Consensus(Aggregator):
             found = shaped(agreed, stable_shares, rng)
         else:
             found = yield from self._refined(agreed, stable_shares, rng)
-        with begun(found.grown) as grown, begun(partial(runners_up, agreed.choice, self.slack)) as others:
+        with begun(found.grown) as grown:
             drawn = resampled(found.clusters.micro, agreed.clients, agreed.choice, rng, slack=self.slack)
             confidence = confidence_of(
                 found.clusters,
                 found.labels,
                 agreed.clients,
-                stands_apart=agreed.choice.stands_apart,
                 stable_shares=found.stabilities,
                 drawn=drawn,
-                others=others(),
                 tree=grown()[0],
             )
             return self._outcome(replace(found, grown=grown), agreed, reports, confidence)

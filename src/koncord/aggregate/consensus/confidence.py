@@ -1,4 +1,4 @@
-"""How sure the clusters of the micro-clusters are: distances, support, stability, runners-up, other draws of sites."""
+"""How sure the clusters of the micro-clusters are: distances, support, stability, other draws of sites."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,18 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from koncord._jobs import spread
-from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut, RunnerUp
+from koncord.aggregate.confidence import ClusterConfidence, Confidence, KShare, NextCut
 from koncord.aggregate.consensus.choosing import Choice, best_of, ranking
 from koncord.aggregate.consensus.hierarchies import Key, clustered, combined, judged
 from koncord.aggregate.consensus.looking import TIMES_CHANCE, Look, with_apart
 from koncord.aggregate.consensus.microclusters import MicroClusters, rescaled, taken, with_share_of_spread
-from koncord.aggregate.consensus.nullmodel import ONE_CLUSTER, Candidate
+from koncord.aggregate.consensus.nullmodel import Candidate
 from koncord.aggregate.consensus.separation import Shapes
 from koncord.aggregate.consensus.tree import Clusters
 from koncord.kernels.tree import ClusterTree
 from koncord.types import FloatArray, IntArray
 
-MOST_RUNNERS_UP = 3
 STABILITY_DRAWS = 10
 # Draws of clients: so many, fewer where micro-clusters are many.
 DRAWS, FEWEST_DRAWS, DRAWN_MICRO_CLUSTERS = 25, 10, 5000
@@ -31,10 +30,8 @@ def confidence_of(
     labels: IntArray,
     clients: IntArray,
     *,
-    stands_apart: bool,
     stable_shares: Sequence[float | None],
     drawn: Counter[int],
-    others: Sequence[RunnerUp],
     tree: ClusterTree,
 ) -> Confidence:
     """What is known of how sure the clusters are.
@@ -47,21 +44,15 @@ def confidence_of(
         Which of them each micro-cluster is in at the end.
     clients : array (n,)
         The client of each micro-cluster.
-    stands_apart : bool
-        Whether they were chosen because they stand apart.
     stable_shares : sequence of float or None
         How much of each cluster comes back with half of the clients (`stabilities`).
     drawn : Counter of int
         How often each K is chosen in other draws of clients (`resampled`).
-    others : sequence of RunnerUp
-        The best clusterings of other K (`runners_up`).
     tree : ClusterTree
         What they are joined into and cut into.
     """
     return Confidence(
         clusters=tuple(each_cluster(clusters, labels, clients, stable_shares)),
-        stands_apart=stands_apart,
-        runners_up=tuple(others),
         next_cut=next_cut(tree, len(clusters)),
         resampled=tuple(KShare(n_clusters=k, share=drawn[k] / drawn.total()) for k in sorted(drawn)),
         n_draws=drawn.total(),
@@ -91,32 +82,6 @@ def each_cluster(
             )
         )
     return found
-
-
-def runners_up(choice: Choice, slack: float) -> list[RunnerUp]:
-    """The best clusterings of other K, chosen as if those before them were not there."""
-    found: list[RunnerUp] = []
-    others = [each for each in choice.look.candidates if each.n_clusters != choice.chosen.n_clusters]
-    while others and len(found) < MOST_RUNNERS_UP:
-        best = best_of(choice.look, others, is_structured=True, slack=slack)
-        if best is ONE_CLUSTER and (choice.chosen is ONE_CLUSTER or any(each.n_clusters == 1 for each in found)):
-            break
-        found.append(compared(best, choice.chosen))
-        others = [each for each in others if each.n_clusters != best.n_clusters]
-    return found
-
-
-def compared(one: Candidate, chosen: Candidate) -> RunnerUp:
-    return RunnerUp(
-        n_clusters=one.n_clusters,
-        least_apart=one.least_apart,
-        apart=one.apart,
-        separation=one.separation,
-        gap=one.gap,
-        behind_apart=chosen.apart - one.apart,
-        behind_separation=chosen.separation - one.separation,
-        behind_gap=chosen.gap - one.gap,
-    )
 
 
 def next_cut(tree: ClusterTree, k: int) -> NextCut | None:
