@@ -165,14 +165,14 @@ class Folders(PackedLink):
         return Carried(replies={site: reply.replies for site, reply in answers.items()}, missing={})
 
 
-def streamed_folder(folder, X, n_sample=150, **options):
+def streamed_folder(folder, X, n_sample=150):
     """The state folder of a site that reads its table batch by batch."""
     folder.mkdir(exist_ok=True)
     path = folder / "table.parquet"
     pq.write_table(pa.table({name: X[:, at] for at, name in enumerate(columns_of(X))}), path, row_group_size=100)
     source = StreamedSource.read(path, (), batched_table(path), n_sample)
     assert not source.table.is_whole
-    return joined(folder / "north", source, **options)
+    return joined(folder / "north", source)
 
 
 def n_told_between(seen, X):
