@@ -15,6 +15,7 @@ from in_process import (  # noqa: F401
     uneven,
     worst_error,
 )
+from koncord.aggregate import consensus
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +23,11 @@ def no_waiting_for_the_disk(request, monkeypatch):
     """Attacks ask thousands of questions: their sites need not survive a power cut."""
     if request.path.parent.name == "attacks":
         monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@pytest.fixture(params=[True, False], ids=["gaussians", "nearest center"])
+def has_shapes(request, monkeypatch):
+    """Whether Consensus fits Gaussians, or keeps the centers of the micro-clusters as it does without covariances."""
+    if not request.param:
+        monkeypatch.setattr(consensus, "shaped", consensus.by_nearest_center)
+    return request.param

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from koncord import Consensus, FederatedClustering, FedGEM, KnownCounts
+from koncord import FederatedClustering, FedGEM, KnownCounts
 from koncord.aggregate.consensus.calibration import additive_fit, errors_by_cluster, find_offsets, site_effects
 from koncord.aggregate.consensus.microclusters import micro_clusters_of
 from koncord.errors import KoncordError
@@ -224,7 +224,6 @@ def test_nothing_is_harmonized_where_nothing_speaks_for_it():
     ("options", "error", "said"),
     [
         ({"aggregator": FedGEM(upsilon=2)}, ValueError, "which finds no offsets between sites; Consensus does"),
-        ({"aggregator": Consensus(n_rounds=2)}, ValueError, "'n_rounds' of Consensus must be 0 with 'harmonize'"),
         ({"privacy": Budget(epsilon=1, delta=1e-6, bound=30)}, ValueError, "must be False with a privacy budget"),
         ({"categories": ["x0"]}, KoncordError, "Offsets are of numbers"),
     ],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
+from koncord import KnownCounts
 from koncord.aggregate.fedkmeans import (
     Begin,
     FedKMeans,
@@ -17,7 +18,9 @@ from koncord.aggregate.fedkmeans import (
 )
 from koncord.errors import KoncordError, MessageError
 from koncord.kernels.lloyd import cost, kmeans, kpp
-from koncord.session.site import client_stream
+from koncord.protocol.setup import Prepare
+from koncord.protocol.wire import pack, unpack
+from koncord.session.site import Site, client_stream
 
 
 def plain_pass(X, centers):
@@ -52,6 +55,21 @@ def test_a_client_refines_the_centers_it_is_given(local, n_iter, drop_empty):
     for _ in range(n_iter):
         centers, counts = plain_pass(X, centers)
     assert_means(up, centers, counts, 2)
+
+
+def test_no_mean_of_fewer_rows_than_the_floor_leaves_a_client(local):
+    X = np.concatenate([np.full((30, 2), 0.0), np.full((25, 2), 10.0), np.full((3, 2), 12.0), np.full((2, 2), 14.0)])
+    centers = np.array([[0.0, 0.0], [10.0, 10.0], [12.0, 12.0], [14.0, 14.0]])
+    down = Refine(centers=centers, local_iters=1, min_count=1, drop_empty=False)
+    site = Site("s", X, ("x", "y"), estimator=KnownCounts(1), aggregator=FedKMeans(4))
+    site.answer(pack(Prepare(seed=0, columns=("x", "y"), means=np.zeros(2), scales=np.ones(2))))
+    up, _ = unpack(site.answer(pack(down, round_=1)), (LocalMeans,))
+    # The rows of the small ones, 5 together, go with the nearest.
+    assert up.counts.tolist() == [30, 30]
+    np.testing.assert_allclose(up.counts * up.centers[:, 0], [0, 314])
+    _, up = refine(local(X), None, down)
+    assert up.counts.tolist() == [30, 25, 3, 2]
+    np.testing.assert_allclose(up.counts * up.centers[:, 0], [0, 250, 36, 28])
 
 
 def test_an_empty_center_is_sent_only_on_request(local):

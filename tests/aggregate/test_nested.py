@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from koncord import Consensus, FederatedClustering, KnownCounts
+from koncord import FederatedClustering, KnownCounts
 from koncord.aggregate.consensus.microclusters import micro_clusters_of, stacked
 from koncord.aggregate.consensus.tree import MOST_FINER, Clusters, coarser, tree_of
 
@@ -66,16 +66,16 @@ def test_cuts_find_the_clusters_that_were_taken_as_one():
     assert tree.n_leaves <= 2 + MOST_FINER
 
 
-def fitted(**options):
+def fitted():
     X, y = two_pairs()
     sites = {f"s{at}": X[at::3] for at in range(3)}
-    return FederatedClustering(KnownCounts(1), Consensus(**options), random_state=0, standardize=False).fit(sites), X, y
+    return FederatedClustering(KnownCounts(1), random_state=0, standardize=False).fit(sites), X, y
 
 
-@pytest.mark.parametrize("n_rounds", [0, 2])
-def test_the_model_at_another_number_of_clusters(n_rounds):
-    found, X, y = fitted(n_rounds=n_rounds)
+def test_the_model_at_another_number_of_clusters(has_shapes):
+    found, X, y = fitted()
     model = found.model_
+    assert (model.gaussians is not None) == has_shapes
     assert model.n_clusters == 4
     assert model.at(4) is model
     for k in model.available:

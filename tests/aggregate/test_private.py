@@ -15,7 +15,7 @@ from scipy.stats import beta
 from sklearn.metrics import adjusted_rand_score
 
 from koncord import AFCL, ASM, FFCM, SPAHM, Consensus, FederatedClustering, FedGEM, FedKMeans, KFed, KnownCounts
-from koncord.aggregate import consensus
+from koncord.aggregate import fedkmeans
 from koncord.aggregate.base import Described
 from koncord.aggregate.consensus.commoncells import CellSums, CommonCells, NoisyGaussian, Search, as_micro_clusters
 from koncord.aggregate.fedkmeans import N_PASSES
@@ -102,8 +102,12 @@ def blobs(n=300):
 def private_site(X, aggregator=None, budget=BUDGET, ledger=None, **options):
     columns = tuple(f"x{at}" for at in range(X.shape[1]))
     policy = SitePolicy(budget=budget, **options)
-    aggregator = aggregator or Consensus(n_rounds=2)
+    aggregator = aggregator or Consensus()
     return Site("a", X, columns, estimator=ASM(), aggregator=aggregator, policy=policy, ledger=ledger)
+
+
+def refine(centers):
+    return fedkmeans.Refine(centers=centers, local_iters=1, min_count=1, drop_empty=False)
 
 
 def prepare(n_features):
@@ -241,7 +245,7 @@ def test_discrete_noise_keeps_the_promise_of_the_formula():
     assert delta == pytest.approx(delta_of(epsilon, mu), rel=1e-6)
 
 
-@pytest.mark.parametrize("aggregator", [Consensus(), Consensus(n_rounds=3), FedKMeans(3)])
+@pytest.mark.parametrize("aggregator", [Consensus(), FedKMeans(3)])
 def test_no_noise_is_so_small_that_whole_numbers_matter(aggregator):
     accountant = Accountant(Budget(epsilon=50.0, delta=1e-3, bound=1.0), aggregator.private_plan(None))
     for kind in accountant.rhos:
@@ -381,19 +385,19 @@ def test_asked_again_for_what_may_be_lost_a_site_says_the_same_and_spends_nothin
 
 def test_a_site_refuses_more_rounds_than_its_budget_was_divided_over(tmp_path):
     ledger = Ledger(ledger_file(tmp_path, "a"), run="r", site="a")
-    site = private_site(blobs(100)[0]["a"], Consensus(n_rounds=3), replace(BUDGET, rounds=2), ledger=ledger)
+    site = private_site(blobs(100)[0]["a"], FedKMeans(3, n_rounds=4), replace(BUDGET, rounds=2), ledger=ledger)
     site.answer(pack(prepare(3)))
-    refine = consensus.Refine(centers=CENTERS, min_report=20)
     for round_ in (1, 2):
-        site.answer(pack(refine, round_=round_))
+        site.answer(pack(refine(CENTERS), round_=round_))
     spent = site.private.epsilon
     with pytest.raises(BudgetSpent, match="nothing left for another release of round: 2 were agreed"):
-        site.answer(pack(refine, round_=3))
+        site.answer(pack(refine(CENTERS), round_=3))
     assert site.private.epsilon == spent < BUDGET.epsilon
     site.answer(pack(setup.Attribute(centers=CENTERS), round_=4))
     assert spent < site.private.epsilon <= BUDGET.epsilon
     lines = read_ledger(ledger.path)
-    assert [line.message for line in lines] == ["setup.Prepared", *["consensus.Sums"] * 2, "refusal", "setup.Holdings"]
+    sent = ["setup.Prepared", *["fedkmeans.LocalMeans"] * 2, "refusal", "setup.Holdings"]
+    assert [line.message for line in lines] == sent
     assert [line.epsilon for line in lines] == sorted(line.epsilon for line in lines)
     assert lines[-1].epsilon == site.private.epsilon
 
@@ -403,20 +407,16 @@ def test_a_restarted_site_goes_on_with_what_it_knew_and_what_it_had_spent():
     site = private_site(X)
     site.answer(pack(prepare(3)))
     site.answer(pack(common(is_last=False), round_=1))
-    site.answer(pack(consensus.Refine(centers=CENTERS, min_report=20), round_=2))
     known, _ = unpack(pack(site.private.known), (Known,))
     other = private_site(X)
     other.private.restore(known, prepare(3))
     assert other.private.epsilon == site.private.epsilon
     other.prepared = other.private.prepared
-    assert other.private.known.n_used.tolist() == [1, 0, 1, 0, 0, 1, 0]
-    other.answer(pack(consensus.Refine(centers=CENTERS, min_report=20), round_=3))
-    with pytest.raises(BudgetSpent):
-        other.answer(pack(consensus.Refine(centers=CENTERS, min_report=20), round_=4))
-    for round_ in (5, 6, 7):
+    assert other.private.known.n_used.tolist() == [1, 0, 1, 0, 0, 0, 0]
+    for round_ in (2, 3, 4):
         other.answer(pack(common(is_last=False), round_=round_))
     with pytest.raises(BudgetSpent, match="release of cells: 4 were agreed"):
-        other.answer(pack(common(is_last=False), round_=8))
+        other.answer(pack(common(is_last=False), round_=5))
 
 
 def test_a_histogram_costs_what_the_passes_do_and_is_made_instead_of_them():
@@ -620,15 +620,15 @@ def test_clusters_in_a_plane_of_many_columns_are_found_with_a_small_epsilon(seed
 
 def test_columns_are_matched_by_name_and_the_agreed_scale_is_taken():
     X = np.random.default_rng(0).normal([3.0, -1.0, 2.0], 1, (2000, 3))
-    site = private_site(X, budget=GENEROUS)
+    site = private_site(X, FedKMeans(2), GENEROUS)
     message = setup.Prepare(
         seed=0, columns=("x2", "x0", "x1"), means=np.array([2.0, 3.0, -1.0]), scales=np.array([2.0, 1.0, 1.0])
     )
     site.answer(pack(message))
     centers = np.array([[0.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
-    sums, _ = unpack(site.answer(pack(consensus.Refine(centers=centers, min_report=20), round_=1)), (consensus.Sums,))
-    assert sums.counts[0] == pytest.approx(2000, abs=40)
-    np.testing.assert_allclose(sums.sums[0] / sums.counts[0], 0.0, atol=0.2)
+    told, _ = unpack(site.answer(pack(refine(centers), round_=1)), (fedkmeans.LocalMeans,))
+    assert told.counts[0] == pytest.approx(2000, abs=40)
+    np.testing.assert_allclose(told.centers[0], 0.0, atol=0.2)
 
 
 # --- refusals ---
@@ -669,12 +669,11 @@ def test_a_scale_from_the_rows_is_refused():
 
 
 def test_rounds_are_those_of_the_aggregator_unless_the_budget_says():
-    assert Consensus(n_rounds=5).private_plan(None).times[ROUND] == 5
     assert FedKMeans(3, n_rounds=5).private_plan(None).times[ROUND] == 4
-    assert Consensus().private_plan(None).times[ROUND] == 0
+    assert ROUND not in Consensus().private_plan(None).times
     assert Plan(shares={MOMENTS: 1.0, LAST_CELLS: 3.0}, times={MOMENTS: 1}).cost_shares() == {MOMENTS: 1.0}
     assert set(Accountant(BUDGET, Consensus().private_plan(None)).n_used) == set(KINDS)
-    own = private_site(np.zeros((5, 2)), budget=Budget(epsilon=1.0, delta=1e-5, bound=1.0, rounds=7))
+    own = private_site(np.zeros((5, 2)), FedKMeans(3), Budget(epsilon=1.0, delta=1e-5, bound=1.0, rounds=7))
     assert own.private.mechanism.accountant.n_allowed[ROUND] == 7
 
 

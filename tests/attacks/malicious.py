@@ -5,13 +5,14 @@ protocol, packed as over the network.
 """
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.spatial import cKDTree
 
-from koncord.aggregate import consensus, fedkmeans
+from koncord.aggregate import fedkmeans
 from koncord.data.batches import batched_table
 from koncord.errors import KoncordError
 from koncord.kernels.assign import nearest
@@ -25,6 +26,7 @@ from koncord.protocol.wire import pack, unpack
 from koncord.session.policy import SitePolicy
 from koncord.session.streamedfile import StreamedSource
 from koncord.session.transport import Carried, PackedLink
+from koncord.types import FloatArray, IntArray
 from koncord_reproduction.waveform import waveform
 
 N_ROWS = 1000
@@ -54,13 +56,19 @@ def joined(folder, X, levels=None, **options):
     return SiteFolder.create(folder, invitation, X, columns, policy, levels=levels)
 
 
+class Sums(NamedTuple):
+    """Of the rows nearest to each of k centers; zeros where none were reported."""
+
+    counts: IntArray  # (k,)
+    sums: FloatArray  # (k, n_features)
+
+
 class Malicious:
     """Asks one site what it likes, run after run; what is refused is None, and counted."""
 
     def __init__(self, place, X, *, estimator=None, aggregator="consensus", parameters=None):
         self.place, self.n_features, self.columns = place, X.shape[1], columns_of(X)
         told = {"aggregator": aggregator, "estimator": estimator or {"name": "xmeans"}}
-        self.aggregator = aggregator
         self.method = json.dumps(told if parameters is None else {**told, "parameters": parameters})
         self.run, self.exchange, self.round_ = "run-1", 0, 0
         self.n_asked = self.n_refused = self.n_in_vain = 0
@@ -108,28 +116,27 @@ class Malicious:
         return unpack(self.ask(setup.Describe())[0], (setup.Moments,))[0]
 
     def refine(self, *all_centers):
-        """Counts and sums by nearest center, for each set of centers, all in one exchange."""
-        replies = self.ask(*(self._question(centers) for centers in all_centers))
+        """Counts and sums by nearest center, for each set of centers, all in one exchange of FedKMeans."""
+        replies = self.ask(
+            *(
+                fedkmeans.Refine(centers=centers, local_iters=1, min_count=1, drop_empty=False)
+                for centers in all_centers
+            )
+        )
         if replies is None:
             return None
-        return [self._sums(reply, centers) for reply, centers in zip(replies, all_centers, strict=True)]
-
-    def _question(self, centers):
-        if self.aggregator == "consensus":
-            return consensus.Refine(centers=centers, min_report=1)
-        return fedkmeans.Refine(centers=centers, local_iters=1, min_count=1, drop_empty=False)
-
-    def _sums(self, reply, centers):
-        if self.aggregator == "consensus":
-            return unpack(reply, (consensus.Sums,))[0]
-        told = unpack(reply, (fedkmeans.LocalMeans,))[0]
-        counts, sums = np.zeros(len(centers), dtype=np.int64), np.zeros(centers.shape)
-        cells = nearest(told.centers, centers)  # the mean of the rows of a cell lies in it
-        counts[cells], sums[cells] = told.counts, told.counts[:, None] * told.centers
-        return consensus.Sums(counts=counts, sums=sums)
+        return [sums_by_center(reply, centers) for reply, centers in zip(replies, all_centers, strict=True)]
 
     def ledger(self):
         return read_ledger(self.place.ledger) if self.place.ledger.exists() else []
+
+
+def sums_by_center(reply, centers):
+    told = unpack(reply, (fedkmeans.LocalMeans,))[0]
+    counts, sums = np.zeros(len(centers), dtype=np.int64), np.zeros(centers.shape)
+    cells = nearest(told.centers, centers)  # the mean of the rows of a cell lies in it
+    counts[cells], sums[cells] = told.counts, told.counts[:, None] * told.centers
+    return Sums(counts, sums)
 
 
 def n_rows_reported(found, X):
@@ -158,14 +165,14 @@ class Folders(PackedLink):
         return Carried(replies={site: reply.replies for site, reply in answers.items()}, missing={})
 
 
-def streamed_folder(folder, X, n_sample=150, **options):
+def streamed_folder(folder, X, n_sample=150):
     """The state folder of a site that reads its table batch by batch."""
     folder.mkdir(exist_ok=True)
     path = folder / "table.parquet"
     pq.write_table(pa.table({name: X[:, at] for at, name in enumerate(columns_of(X))}), path, row_group_size=100)
     source = StreamedSource.read(path, (), batched_table(path), n_sample)
     assert not source.table.is_whole
-    return joined(folder / "north", source, **options)
+    return joined(folder / "north", source)
 
 
 def n_told_between(seen, X):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from koncord import Consensus
-from koncord.aggregate.consensus import Refine
+from koncord import Consensus, FedKMeans
 from koncord.aggregate.consensus.commoncells import CommonCells, CommonProducts, CountCells
+from koncord.aggregate.fedkmeans import Begin, Refine
 from koncord.errors import BudgetSpent, KoncordError, MessageError
 from koncord.privacy.budget import KINDS, Accountant, Budget, rho_of
 from koncord.protocol import setup
@@ -40,16 +40,16 @@ class Wire:
         return self.released[-1]
 
 
-def site_of(X, budget, releases=None):
+def site_of(X, budget, releases=None, aggregator=None):
     columns = tuple(f"x{at}" for at in range(X.shape[1]))
     policy = SitePolicy(budget=budget, min_report=1)
-    site = Site("a", X, columns, estimator=None, aggregator=Consensus(n_rounds=2), policy=policy)
+    site = Site("a", X, columns, estimator=None, aggregator=aggregator or Consensus(), policy=policy)
     wire = Wire(site.private.mechanism.accountant, releases)
     site.private.mechanism.accountant = wire
     return site, wire
 
 
-def hostile_questions(target, rng):
+def hostile_questions(target, aggregator, rng):
     """More than the method asks, about the target: balls and cells around it, on any scale, in any order."""
     d, k = len(target), int(rng.integers(1, 5))
     columns = tuple(f"x{at}" for at in range(d))
@@ -58,18 +58,22 @@ def hostile_questions(target, rng):
     there = (target - means) / scales
     centers = there + rng.normal(0, 10.0 ** rng.uniform(-3, 2), (k, d))
     ball = {"ball_center": there * rng.choice([0.0, 1.0, -3.0]), "ball_radius": float(10.0 ** rng.uniform(-6, 4))}
-    asked = [CommonProducts(**ball)] * 2
-    asked += [CountCells(centers=centers, **ball)] * 2
-    asked += [CommonCells(centers=centers, is_last=bool(last), **ball) for last in (0, 0, 0, 1, 0, 1, 0)]
-    asked += [Refine(centers=centers, min_report=1)] * 3
+    if aggregator.name == "fedkmeans":
+        asked = [Begin(n_clusters=k, local_iters=1, min_count=1)] * 2
+        asked += [Refine(centers=centers, local_iters=1, min_count=1, drop_empty=False)] * 3
+    else:
+        asked = [CommonProducts(**ball)] * 2
+        asked += [CountCells(centers=centers, **ball)] * 2
+        asked += [CommonCells(centers=centers, is_last=bool(last), **ball) for last in (0, 0, 0, 1, 0, 1, 0)]
     rng.shuffle(asked)
-    return [setup.Describe(), setup.Prepare(seed=1, columns=columns, means=means, scales=scales), *asked]
+    openings = [setup.Describe(), setup.Prepare(seed=1, columns=columns, means=means, scales=scales)]
+    return [*openings, *asked, setup.Attribute(centers=centers)]
 
 
 def conversation(site, questions):
-    """Every question, whatever is refused; the holdings at last."""
+    """Every question, whatever is refused."""
     n_refused = 0
-    for round_, message in enumerate([*questions, setup.Attribute(centers=questions[-1].centers)]):
+    for round_, message in enumerate(questions):
         number = 0 if isinstance(message, setup.OPENINGS) else round_
         try:
             site.answer(pack(message, round_=number))
@@ -88,13 +92,11 @@ def test_whatever_is_asked_about_a_row_costs_no_more_than_the_budget(epsilon, ca
         d = int(rng.integers(1, 6))
         X = rng.normal(size=(int(rng.integers(1, 60)), d))
         target = rng.normal(size=d) * 10.0 ** rng.uniform(-1, 6)
-        questions = hostile_questions(target, rng)
-        questions.sort(key=lambda each: not isinstance(each, setup.OPENINGS))  # stable: the rest as shuffled
-        last = next(each for each in questions if isinstance(each, Refine))
-        questions = [*(each for each in questions if each is not last), last]
-        site, without = site_of(X, budget)
+        aggregator = (Consensus(), FedKMeans(4, n_rounds=3))[seed % 2]
+        questions = hostile_questions(target, aggregator, rng)
+        site, without = site_of(X, budget, aggregator=aggregator)
         n_refused = conversation(site, questions)
-        other, present = site_of(np.vstack([X, target]), budget, without.released)
+        other, present = site_of(np.vstack([X, target]), budget, without.released, aggregator)
         assert conversation(other, questions) == n_refused  # and what is refused tells nothing
         kinds |= {kind for kind, n in present.n_used.items() if n}
         cost = sum(
@@ -137,7 +139,7 @@ def test_a_restarted_site_does_not_forget_that_counts_took_the_place_of_passes()
     site.answer(pack(prepare))
     site.answer(pack(CountCells(centers=np.eye(3), ball_center=np.zeros(3), ball_radius=5.0), round_=1))
     other, _ = site_of(X, budget)
-    other.private.mechanism.accountant = Accountant(budget, Consensus(n_rounds=2).private_plan(None))
+    other.private.mechanism.accountant = Accountant(budget, Consensus().private_plan(None))
     other.private.restore(site.private.known, prepare)
     other.prepared = other.private.prepared
     assert other.private.epsilon == site.private.epsilon

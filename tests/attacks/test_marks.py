@@ -143,7 +143,7 @@ class Sides:
 def test_where_a_cell_goes_tells_no_row_of_it(is_streamed, by, tmp_path, capsys, recovered):
     """With the most of its rows it told the middle one, exactly: 8 of 8 rows that were tried, 162 questions each."""
     X = np.random.default_rng(7).normal(size=(300, 2))
-    place = streamed_folder(tmp_path / "site", X, max_rounds=9) if is_streamed else state_folder(tmp_path, X)
+    place = streamed_folder(tmp_path / "site", X) if is_streamed else state_folder(tmp_path, X)
     first = Malicious(place, X)
     first.moments()
     first.prepare()

@@ -64,13 +64,13 @@ def test_twenty_runs_with_scales_and_methods_of_their_own_tell_no_row(tmp_path, 
     seen, n_refused = [], 0
     coordinator = Malicious(place, X)
     for at in range(N_RUNS):
-        methods = ("consensus", {"n_rounds": 0}), ("fedkmeans", {"n_clusters": 24})
-        coordinator.aggregator, parameters = methods[at % 2]
-        told = {"aggregator": coordinator.aggregator, "estimator": {"name": "xmeans"}, "parameters": parameters}
+        methods = ("consensus", {}), ("fedkmeans", {"n_clusters": 24})
+        aggregator, parameters = methods[at % 2]
+        told = {"aggregator": aggregator, "estimator": {"name": "xmeans"}, "parameters": parameters}
         coordinator.method = json.dumps(told)
         scales = np.exp(rng.normal(size=X.shape[1]))
         assert coordinator.prepare(scales=scales)
-        if coordinator.aggregator == "consensus":
+        if aggregator == "consensus":
             micro = micro_clusters(coordinator)
             seen.append((micro.counts, micro.counts[:, None] * micro.means * scales))
         else:

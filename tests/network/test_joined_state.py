@@ -13,7 +13,7 @@ from koncord.network.sitefolder import SiteFolder, sole_owner
 
 COLUMNS = ("age", "stay", "pain")
 BUDGET = ("--epsilon", "2", "--delta", "1e-6", "--bound", "10")
-STRONG = (*BUDGET, "--max-runs", "3", "--methods", "consensus", "--max-rounds", "4")
+STRONG = (*BUDGET, "--max-runs", "3", "--methods", "fedkmeans", "--max-rounds", "4")
 
 
 def content_of(folder):
@@ -71,8 +71,8 @@ def test_a_second_join_is_refused_before_it_writes_a_byte(joining, capsys):
         ((*BUDGET, *STRONG[8:]), "runs would be limited to 10 instead of 3"),
         ((*BUDGET, *STRONG[8:], "--total-epsilon", "9"), "runs would no longer be limited to 3"),
         ((*STRONG, "--max-runs", "4"), "runs would be limited to 4 instead of 3"),
-        ((*STRONG, "--methods", "consensus,kfed"), "kfed would be allowed"),
-        ((*STRONG, "--max-rounds", "5"), "consensus would have 5 rounds instead of 4"),
+        ((*STRONG, "--methods", "fedkmeans,kfed"), "kfed would be allowed"),
+        ((*STRONG, "--max-rounds", "5"), "fedkmeans would have 5 rounds instead of 4"),
     ],
 )
 def test_a_weaker_join_is_refused_until_the_owner_says_so(options, said, joining, capsys):
@@ -98,7 +98,7 @@ def test_the_same_limits_stronger_ones_and_another_table_need_no_word(joining):
     again = joined(joining, "--max-runs", "5", "--max-rounds", "4")
     assert again["site.json"] == before["site.json"]
     stronger = json.loads(joined(joining, *STRONG, "--min-report", "30")["site.json"])
-    assert (stronger["min_report"], stronger["max_runs"], stronger["methods"]) == (30, 3, ["consensus"])
+    assert (stronger["min_report"], stronger["max_runs"], stronger["methods"]) == (30, 3, ["fedkmeans"])
     assert joining(*STRONG, "--min-report", "30", "--patience", "0.1", data="others.csv") == 1
     assert SiteFolder.load(Path("state")).digest != stronger["digest"]
 

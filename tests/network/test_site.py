@@ -284,7 +284,6 @@ def told(aggregator, **estimator):
     ("aggregator", "limits", "said"),
     [
         (koncord.FedKMeans(2, n_rounds=11), {}, "11 rounds of fedkmeans; its owner allows 10"),
-        (koncord.Consensus(n_rounds=10_000), {}, "10001 rounds of consensus; its owner allows 1"),
         (koncord.FedKMeans(2, n_rounds=3), {"max_rounds": 2}, "3 rounds of fedkmeans; its owner allows 2"),
         (koncord.FFCM(2), {"allows_disclosure": False}, "asked for ffcm; its owner allows consensus, fedkm"),
         (koncord.FedGEM(), {}, "asked for fedgem; its owner allows afcl, consensus, fedkmeans, kfed"),
@@ -363,7 +362,7 @@ def replied_to(folder, asked):
     [
         ({"method": "{}"}, UnknownMethod),
         ({"method": told(koncord.FFCM(2), max_components=0)}, UnknownMethod),
-        ({"method": told(koncord.Consensus(n_rounds=9))}, NotAllowed),
+        ({"method": told(koncord.FedKMeans(2, n_rounds=11))}, NotAllowed),
         ({"method": told(koncord.AFCL(3))}, DisclosureRefused),
         ({"messages": [b"rubbish"]}, MessageError),
         ({"messages": [pack(setup.Attribute(centers=np.zeros((1, 3))), round_=1)]}, MessageError),

@@ -50,7 +50,7 @@ def make(folder, name, X=None, floor=20, **options):
     path = write(folder / name, name, table(name) if X is None else X)
     source = StreamedSource.read(path, (), batched_table(path), SAMPLE)
     invitation = Invitation(site=name, address="localhost:1", authority="", key="")
-    policy = SitePolicy(min_report=floor, max_rounds=4, **options)
+    policy = SitePolicy(min_report=floor, **options)
     return SiteFolder.create(folder / f"state-{name}", invitation, source, COLUMNS, policy)
 
 
@@ -140,8 +140,8 @@ def test_no_cell_of_all_runs_together_is_below_the_floor(tmp_path):
     tables = {site: table(site, apart=3.0) for site in NAMES}
     for site, X in tables.items():
         make(tmp_path, site, X, floor=5)
+    given = {"min_report": 5}
     for at in range(3):
-        given = {"n_rounds": at, "min_report": 5}
         federated(OnDisk(tmp_path, f"run-{at}", **given), aggregator=koncord.Consensus(**given), seed=at)
     for site in NAMES:
         cells, sizes = sizes_of_cells(tmp_path / f"state-{site}", tables[site])

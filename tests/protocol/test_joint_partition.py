@@ -175,19 +175,19 @@ def asked(site, round_, message, kind):
     return unpack(site.answer(pack(message, round_=round_)), (kind,))[0]
 
 
-def cells_behind(up, partition, labels_of):
-    """Counts and sums of whole cells by the label of their mean, as an honest site would tell of its rows."""
+def cells_behind(partition, centers):
+    """Counts and sums of whole cells by the center nearest to their mean, as an honest site would tell of its rows."""
     cells, rows = partition.open(), partition.rows.X
     means = sums_by_label(rows, cells.of_row, len(cells)) / np.bincount(cells.of_row)[:, None]
-    labels = labels_of(means)[cells.of_row]
-    return np.bincount(labels, minlength=len(up.counts)), sums_by_label(rows, labels, len(up.counts))
+    labels = nearest(means, centers)[cells.of_row]
+    return np.bincount(labels, minlength=len(centers)), sums_by_label(rows, labels, len(centers))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_all_that_consensus_and_the_end_of_a_run_tell_are_sums_over_the_cells_of_one_partition(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(120, 3))
-    site, partition = site_of(X, Consensus(n_rounds=5), 8)
+    site, partition = site_of(X, Consensus(), 8)
     micro = asked(site, 1, consensus.Report(min_report=8), consensus.MicroClusters)
     cells = partition.open()
     assert np.bincount(cells.of_row).min() >= 8
@@ -196,15 +196,24 @@ def test_all_that_consensus_and_the_end_of_a_run_tell_are_sums_over_the_cells_of
     means = sums_by_label(rows, cells.of_row, len(cells)) / np.bincount(cells.of_row)[:, None]
     np.testing.assert_allclose(micro.means[order], means[np.lexsort(means.T)], atol=1e-9)
     np.testing.assert_allclose(micro.spread, ((rows - means[cells.of_row]) ** 2).sum(axis=0))
-    for round_ in range(2, 7):
-        centers = X[rng.choice(len(X), 4, replace=False)]
-        up = asked(site, round_, consensus.Refine(centers=centers, min_report=1), consensus.Sums)
-        counts, sums = cells_behind(up, partition, lambda means, centers=centers: nearest(means, centers))
-        np.testing.assert_array_equal(up.counts, counts)
-        np.testing.assert_allclose(up.sums, sums, atol=1e-9)
-    held = asked(site, 7, setup.Attribute(centers=centers), setup.Holdings)
-    np.testing.assert_array_equal(held.counts, counts)
+    centers = X[rng.choice(len(X), 4, replace=False)]
+    held = asked(site, 2, setup.Attribute(centers=centers), setup.Holdings)
+    np.testing.assert_array_equal(held.counts, cells_behind(partition, centers)[0])
     assert partition.open() is cells
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_means_by_nearest_center_are_of_whole_cells_of_one_partition(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(120, 3))
+    site, partition = site_of(X, FedKMeans(4, n_rounds=6), 8)
+    for round_ in range(1, 6):
+        centers = X[rng.choice(len(X), 4, replace=False)]
+        down = fedkmeans.Refine(centers=centers, local_iters=1, min_count=1, drop_empty=False)
+        up = asked(site, round_, down, fedkmeans.LocalMeans)
+        counts, sums = cells_behind(partition, centers)
+        np.testing.assert_array_equal(up.counts, counts[counts > 0])
+        np.testing.assert_allclose(up.counts[:, None] * up.centers, sums[counts > 0], atol=1e-9)
 
 
 def test_micro_clusters_that_must_be_larger_than_cells_are_of_whole_cells():

@@ -56,15 +56,13 @@ def test_lines_do_not_depend_on_the_number_of_processes(monkeypatch):
     assert spread_out == as_csv(found) == plain(found)
 
 
-@pytest.mark.parametrize("n_rounds", [0, 3])
-def test_labels_of_one_pass_are_those_of_predict(n_rounds, monkeypatch):
+@pytest.mark.parametrize("aggregator", [koncord.Consensus(), koncord.KFed(3)], ids=["gaussians", "centers"])
+def test_labels_of_one_pass_are_those_of_predict(aggregator, monkeypatch):
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(m, 1, (300, 3)) for m in (0, 2.5, 7)])
     sites = {"a": rows[::2], "b": rows[1::2]}
-    model = (
-        koncord.FederatedClustering(aggregator=koncord.Consensus(n_rounds=n_rounds), random_state=0).fit(sites).model_
-    )
-    assert (model.gaussians is None) == bool(n_rounds)
+    model = koncord.FederatedClustering(aggregator=aggregator, random_state=0).fit(sites).model_
+    assert (model.gaussians is None) == (aggregator.name == "kfed")
     monkeypatch.setattr("koncord.kernels.gaussians.GAUSSIANS_BLOCK_FLOATS", 64)
     found = assign(model, rows)
     np.testing.assert_array_equal(found.labels, model.predict(rows))

@@ -15,7 +15,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import koncord
-from koncord.aggregate.consensus import Refine, Report
+from koncord.aggregate.consensus import Report
 from koncord.cli import main
 from koncord.data import batches
 from koncord.data.batches import SampledTable, batched_table, sampled_table
@@ -57,7 +57,7 @@ def asked(site: Site, message: Any, round_: int = 0) -> Any:
 
 
 def both(X: FloatArray, **given: Any) -> list[Site]:
-    method = {"estimator": ASM(), "aggregator": koncord.Consensus(n_rounds=3)}
+    method = {"estimator": ASM(), "aggregator": koncord.Consensus()}
     return [
         Site("north", X, COLUMNS, **method, **given),
         StreamedSite("north", streamed(X, len(X)), **method, **given),
@@ -89,7 +89,7 @@ def test_with_all_rows_as_its_sample_it_sends_what_a_site_sends(floor: int) -> N
         seed=1, columns=numbers, means=X.mean(axis=0), scales=X.std(axis=0), low=measure.low, high=measure.high
     )
     centers = (np.array([[0, 0, 0, 0], [8, 0, 0, 0], [0, 8, 0, 0]]) - X.mean(axis=0)) / X.std(axis=0)
-    messages = [setup.Survey(), measure, prepare, Report(min_report=20), Refine(centers=centers, min_report=20)]
+    messages = [setup.Survey(), measure, prepare, Report(min_report=20)]
     for round_, message in enumerate([*messages, setup.Attribute(centers=centers)]):
         assert_same(*(asked(site, message, max(round_ - 2, 0)) for site in sites))
 

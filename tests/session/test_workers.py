@@ -36,9 +36,7 @@ def tables(n_sites=5):
     }
 
 
-@pytest.mark.parametrize(
-    "aggregator", [koncord.Consensus(), koncord.Consensus(n_rounds=3), koncord.FedGEM(), koncord.KFed(4)]
-)
+@pytest.mark.parametrize("aggregator", [koncord.Consensus(), koncord.FedGEM(), koncord.KFed(4)])
 def test_the_number_of_workers_changes_no_bit(aggregator, tmp_path):
     kept = []
     for n_jobs in (None, 1, 2, 3, 17, -1):

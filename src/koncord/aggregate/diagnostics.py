@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     Json = Any
 
-StopReason = Literal["one round", "converged", "round limit", "no replies"]
+StopReason = Literal["one round", "converged", "round limit"]
 LabelRule = Literal["nearest", "gaussian"]
 
 
@@ -82,8 +82,7 @@ class Diagnostics:
     rounds : int, default None
         Rounds that it took, as its method counts them; None where it does not say.
     stopped : str, default None
-        Why there were no more: the method has "one round", it "converged", it reached its "round limit", or there were
-        "no replies" to go on with.
+        Why there were no more: the method has "one round", it "converged", or it reached its "round limit".
     label_rule : str, default "nearest"
         How a row gets its cluster: by the "nearest" center, or as the most likely of Gaussian clusters ("gaussian").
     choice : KChoice or UpsilonChoice, default None

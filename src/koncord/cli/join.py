@@ -132,7 +132,7 @@ def add_parser(subparsers: Any) -> None:
         "--max-rounds",
         metavar="N",
         type=at_least_one,
-        help="most rounds of a run (default: the aggregator's own: consensus 4, fedkmeans 10, fedgem 23)",
+        help="most rounds of a run (default: the aggregator's own: consensus 1, fedkmeans 10, fedgem 23)",
     )
     group.add_argument(
         "--max-runs",

@@ -3,20 +3,18 @@
 A server can merge what a client took apart, but not take apart what a client merged. So every client describes its
 rows by the micro-clusters of its split tree, as fine as its disclosure floor allows, and all decisions are the
 server's: which micro-clusters belong together, of one client or of many, and how many clusters there are
-(`koncord.aggregate.consensus.choosing`). Rounds of sums and counts by nearest center then bring the centers to where
-the rows are.
+(`koncord.aggregate.consensus.choosing`).
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from math import inf
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from koncord._jobs import begun
-from koncord._validation import LARGEST_VALUE, check_count, check_number
+from koncord._validation import check_count, check_number
 from koncord.aggregate.base import (
     Aggregator,
     ClientStep,
@@ -43,7 +41,6 @@ from koncord.aggregate.consensus.commoncells import (
     private_products,
 )
 from koncord.aggregate.consensus.confidence import confidence_of, resampled, stabilities
-from koncord.aggregate.consensus.hierarchies import cost_of
 from koncord.aggregate.consensus.microclusters import (
     MicroClusters,
     labeled_micro_clusters,
@@ -52,24 +49,18 @@ from koncord.aggregate.consensus.microclusters import (
 )
 from koncord.aggregate.consensus.mixture import fit_gaussians, parts_of
 from koncord.aggregate.consensus.separation import CLEAR, SINGLE_PEAK, members
-from koncord.aggregate.consensus.streaming import streamed_report, streamed_sums
-from koncord.aggregate.consensus.support import (
-    SUPPORT_REACH,
-    credible,
-    weak_clusters,
-    with_micro_clusters,
-    without_excess,
-)
+from koncord.aggregate.consensus.streaming import streamed_report
+from koncord.aggregate.consensus.support import weak_clusters, with_micro_clusters, without_excess
 from koncord.aggregate.consensus.tree import Clusters, Fitted, tree_of
-from koncord.aggregate.diagnostics import Calibration, Diagnostics, KCandidate, KChoice, StopReason
+from koncord.aggregate.diagnostics import Calibration, Diagnostics, KCandidate, KChoice
 from koncord.aggregate.private import PrivateClient
 from koncord.errors import KoncordError
-from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.assign import means_by_label, nearest
 from koncord.kernels.gaussians import Gaussians
 from koncord.kernels.tree import ClusterTree
-from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, PRODUCTS, ROUND, Plan
+from koncord.privacy.budget import CELLS, HOLDINGS, LAST_CELLS, MOMENTS, PRODUCTS, Plan
 from koncord.protocol.floor import DEFAULT_MIN_REPORT, LOWER_FLOOR
-from koncord.protocol.schema import LARGEST, Array, Number
+from koncord.protocol.schema import LARGEST, Number
 from koncord.types import BoolArray, FloatArray, IntArray
 
 # With fewer micro-clusters a site, on average, the floor hides clusters.
@@ -95,26 +86,6 @@ class Report:
     min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a micro-cluster must stand for to be sent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refine:
-    """Server to client: the global centers; send the sums of the rows that are nearest to each."""
-
-    centers: Annotated[FloatArray, Array("global_k", "n_features")]
-    min_report: Annotated[int, Number(least=1, most=LARGEST["rows"])]  # rows a sum must stand for to be sent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """Client to server: count and sum of the rows nearest to each center; zero where suppressed."""
-
-    counts: Annotated[IntArray, Array("global_k", least=0, total="rows")]
-    sums: Annotated[FloatArray, Array("global_k", "n_features")]
-
-    def __post_init__(self) -> None:
-        if (np.abs(self.sums) > LARGEST_VALUE * self.counts[:, None]).any():
-            raise ValueError(f"'sums' must be 'counts' times means of at most {LARGEST_VALUE:g}.")
-
-
 # --- client steps ---
 
 
@@ -127,29 +98,12 @@ def report_micro_clusters(local: Local, state: None, down: Report) -> tuple[None
     return None, labeled_micro_clusters(groups.X, groups.labels)
 
 
-def refine(local: Local, state: None, down: Refine) -> tuple[None, Sums]:
-    """Sums of the rows by nearest center, in whole cells; nothing of a table below the floor."""
-    k, least = len(down.centers), max(down.min_report, local.min_report)
-    groups = local.grouped_by(down.centers)
-    counts = np.bincount(groups.labels, minlength=k)
-    counts = np.where(counts >= least, counts, 0)
-    sums = sums_by_label(groups.X, groups.labels, k)
-    return None, Sums(counts=counts, sums=np.where(counts[:, None] > 0, sums, 0.0))
-
-
 # --- steps of a client whose table is read batch by batch ---
 
 
 def report_all_rows(local: StreamedLocal, state: None, down: Report) -> tuple[None, MicroClusters]:
     """Micro-clusters of all rows, cut from a sample of them."""
     return None, streamed_report(local, max(down.min_report, local.min_report))
-
-
-def refine_all_rows(local: StreamedLocal, state: None, down: Refine) -> tuple[None, Sums]:
-    """Sums of all rows by nearest center."""
-    least = max(down.min_report, local.min_report)
-    counts, sums = streamed_sums(local, down.centers, least)
-    return None, Sums(counts=counts, sums=sums)
 
 
 # --- steps of a client with a privacy budget ---
@@ -161,29 +115,7 @@ def private_report(client: PrivateClient, down: Report, rng: np.random.Generator
     return nothing(len(client.prepared.columns))
 
 
-def private_refine(client: PrivateClient, down: Refine, rng: np.random.Generator) -> Sums:
-    """Sums of the rows by nearest center, through noise."""
-    counts, sums = client.sums(down.centers, max(down.min_report, client.min_report))
-    return Sums(counts=counts, sums=sums)
-
-
 # --- server steps ---
-
-
-def moved(centers: FloatArray, replies: Replies, *, reach: float = inf, min_support: int = 1) -> FloatArray:
-    """New centers: means of the rows that clients reported. A center without reported rows stays where it is.
-
-    With a support of two or more, what is not credible does not count (see `koncord.aggregate.consensus.support`).
-    """
-    counts = np.array([up.counts for up in replies.values()])
-    sums = np.array([up.sums for up in replies.values()])
-    if min_support > 1:
-        supported = credible(counts, sums, centers, reach=reach, min_support=min_support)
-        sums = sums * (supported / np.maximum(counts, 1))[:, :, None]
-        counts = supported
-    total = counts.sum(axis=0)[:, None]
-    means: FloatArray = np.where(total > 0, sums.sum(axis=0) / np.maximum(total, 1), centers)
-    return means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,14 +127,6 @@ class Agreed:
     micro: MicroClusters  # all of these
     clients: IntArray  # (n_micro_clusters,) of each of these: the place of its client in the order of the reports
     supported: Mapping[str, BoolArray]  # of all micro-clusters of each client
-
-    def rows(self) -> dict[str, IntArray]:
-        """Rows of each client by cluster, as far as the micro-clusters tell."""
-        k = self.choice.chosen.n_clusters
-        return {
-            client: np.bincount(self.choice.labels[own], self.micro.counts[own], minlength=k)
-            for client, own in ((client, self.clients == at) for at, client in enumerate(self.supported))
-        }
 
     def by_client(
         self, labels: IntArray, otherwise: Callable[[FloatArray], IntArray], reports: Mapping[str, MicroClusters]
@@ -218,10 +142,6 @@ class Agreed:
         nowhere = np.zeros((self.choice.chosen.n_clusters, self.micro.means.shape[1]))
         return means_by_label(self.micro.means, self.choice.labels, weights, otherwise=nowhere)
 
-    def within(self) -> float:
-        """Root mean squared distance of the rows to the center of their micro-cluster."""
-        return float(np.sqrt(cost_of(self.micro, self.choice.labels) / self.micro.counts.sum()))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Found:
@@ -229,13 +149,11 @@ class Found:
 
     centers: FloatArray  # (k, n_features)
     labels: IntArray  # (n_micro_clusters,) of those that were kept
-    clusters: Clusters  # as they were chosen, or as the rounds left them
+    clusters: Clusters  # as they were chosen, or as the fit left them
     grown: Callable[[], tuple[ClusterTree, IntArray]]  # the tree, and its leaf (n_micro_clusters,) of each
     gaussians: Gaussians | None = None
     stabilities: tuple[float | None, ...]  # of each cluster
-    shifts: tuple[float, ...]  # how far the center that moved most moved in each round
-    stopped: StopReason
-    n_dropped: int  # clusters that were chosen and held no rows
+    n_dropped: int = 0  # clusters that were chosen and held no rows
 
     def assign(self, means: FloatArray) -> IntArray:
         """The cluster of each row."""
@@ -260,34 +178,29 @@ class Consensus(Aggregator):
     A client sends its micro-clusters once: count, mean and scatter of pieces of at least `min_report` rows, and along
     which axes they are long. Whatever phase 1 found is reported but not needed. The server clusters all micro-clusters
     for every K, compares each clustering with what one Gaussian would give, and chooses (see
-    `koncord.aggregate.consensus.choosing`); one cluster is a possible answer. Then come at most `n_rounds` rounds in
-    which clients send counts and sums by nearest center. A client with fewer than `min_report` rows reports nothing;
-    its rows get labels all the same. A client that is missing from a round is left out of that round only.
+    `koncord.aggregate.consensus.choosing`); one cluster is a possible answer. Gaussian clusters are fitted to the
+    micro-clusters; a site with a privacy budget sends no covariance, and then the centers of the micro-clusters are
+    kept. A client with fewer than `min_report` rows reports nothing; its rows get labels all the same.
 
     Parameters
     ----------
     min_report : int or None, default None
-        Smallest number of rows of a micro-cluster and of a sum. None is 20, or the floor of the run if that is more.
+        Smallest number of rows of a micro-cluster. None is 20, or the floor of the run if that is more.
         Smaller micro-clusters find clusters less well (docs/consensus.md) and disclose more; the floor of the run must
         allow them.
-    n_rounds : int, default 0
-        Most rounds of refinement by nearest center. 0 fits Gaussian clusters to the micro-clusters instead, without a
-        round. A site with a privacy budget sends no covariance; then the centers of the micro-clusters are kept.
     max_clusters : int, default 100
         Largest number of clusters considered.
     slack : float, default 0.02
         Clusterings whose null-corrected silhouette is within `slack` of the best, and a quarter of it, are ties; the
         gap statistic breaks them.
-    tol : float, default 0.01
-        Stop when no center moves farther than this share of the root mean squared distance of rows to centers.
     min_support : int or None, default None
         Sites that must hold micro-clusters of a cluster. None takes the value of the run, which is 1 by default. With 2
         or more, a single malicious site can do less harm: micro-clusters of clusters with fewer sites are set aside and
-        K is chosen again, no site counts for more rows than so many sites have, and implausible sums are left out.
-        Clusters that a single honest site holds are lost too.
+        K is chosen again, and no site counts for more rows than so many sites have. Clusters that a single honest site
+        holds are lost too.
     harmonize : bool, default False
         Take out offsets between the sites, as of instruments with another zero, where they are credible (see
-        `koncord.aggregate.consensus.calibration`); without it, they are only reported. Needs `n_rounds` 0.
+        `koncord.aggregate.consensus.calibration`); without it, they are only reported.
 
     Examples
     --------
@@ -301,32 +214,27 @@ class Consensus(Aggregator):
     """
 
     name: ClassVar[str] = "consensus"
-    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report_micro_clusters, Refine: refine}
+    client_steps: ClassVar[Mapping[type[Any], ClientStep]] = {Report: report_micro_clusters}
     private_steps: ClassVar[Mapping[type[Any], PrivateStep]] = {
         Report: private_report,
-        Refine: private_refine,
         CommonProducts: private_products,
         CommonCells: private_cells,
         CountCells: private_counts,
     }
-    streamed_steps: ClassVar[Mapping[type[Any], StreamedStep]] = {Report: report_all_rows, Refine: refine_all_rows}
+    streamed_steps: ClassVar[Mapping[type[Any], StreamedStep]] = {Report: report_all_rows}
 
     def __init__(
         self,
         min_report: int | None = None,
         *,
-        n_rounds: int = 0,
         max_clusters: int = 100,
         slack: float = 0.02,
-        tol: float = 0.01,
         min_support: int | None = None,
         harmonize: bool = False,
     ) -> None:
         self.min_report = min_report
-        self.n_rounds = n_rounds
         self.max_clusters = max_clusters
         self.slack = slack
-        self.tol = tol
         self.min_support = min_support
         self.harmonize = harmonize
 
@@ -347,20 +255,13 @@ class Consensus(Aggregator):
 
     def _check(self) -> None:
         check_count("min_report", self.micro_rows, owner=self)
-        check_count("n_rounds", self.n_rounds, owner=self, least=0)
         check_count("max_clusters", self.max_clusters, owner=self)
         check_number("slack", self.slack, owner=self, least=0)
-        check_number("tol", self.tol, owner=self, least=0)
         check_count("min_support", self.support, owner=self)
-        if self.harmonize and self.n_rounds:
-            raise ValueError(
-                f"'n_rounds' of Consensus must be 0 with 'harmonize'; got {self.n_rounds}. Without rounds, Gaussian "
-                "clusters are fitted to the micro-clusters."
-            )
 
     @property
     def micro_rows(self) -> int:
-        """Rows that a micro-cluster, and a sum, stands for at least; a site with a higher floor keeps to its own."""
+        """Rows that a micro-cluster stands for at least; a site with a higher floor keeps to its own."""
         return DEFAULT_MIN_REPORT if self.min_report is None else self.min_report
 
     @property
@@ -380,13 +281,9 @@ class Consensus(Aggregator):
         mine = {"min_report": self.micro_rows, "min_support": self.support}
         return self.cloned().set_params(**{name: max(mine[name], run[name]) for name in run})
 
-    def most_messages(self) -> Mapping[type[Any], int]:
-        return {Report: 1, Refine: check_count("n_rounds", self.n_rounds, owner=self, least=0)}
-
     def private_plan(self, n_rounds: int | None) -> Plan:
-        rounds = self.most_messages()[Refine] if n_rounds is None else n_rounds
         passes = {CELLS: commoncells.N_PASSES - 1, LAST_CELLS: 1}
-        times = {MOMENTS: 1, PRODUCTS: 1, **passes, ROUND: rounds, HOLDINGS: 1}
+        times = {MOMENTS: 1, PRODUCTS: 1, **passes, HOLDINGS: 1}
         return Plan(shares=commoncells.SHARES, times=times)
 
     def private_messages(self) -> Mapping[type[Any], int]:
@@ -405,7 +302,7 @@ class Consensus(Aggregator):
                 offsets = search()[0]
                 if offsets is not None and offsets.is_credible:
                     reports = aligned(reports, offsets.by_client)
-            outcome = yield from self._answered(reports, n_features, rng)
+            outcome = self._answered(reports, n_features, rng)
             offsets, aside = search()
         if offsets is None or not offsets.is_credible:
             return with_note(outcome, NOTHING_TO_HARMONIZE) if self.harmonize else outcome
@@ -418,16 +315,12 @@ class Consensus(Aggregator):
         n_clusters = other.choice.chosen.n_clusters
         return with_calibration(outcome, offsets, n_clusters, is_applied=False, effects=effects)
 
-    def _answered(
-        self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator
-    ) -> Generator[Any, Replies, Outcome]:
+    def _answered(self, reports: Mapping[str, MicroClusters], n_features: int, rng: np.random.Generator) -> Outcome:
         """The clusters of the reports, and how sure they are."""
         agreed = self._agreed(reports, n_features, rng)
         stable_shares = stabilities(agreed.micro, agreed.clients, agreed.choice, rng)
-        if not self.n_rounds and all(len(each.axes) for each in agreed.reports.values() if len(each)):
-            found = shaped(agreed, stable_shares, rng)
-        else:
-            found = yield from self._refined(agreed, stable_shares, rng)
+        has_shapes = all(len(each.axes) for each in agreed.reports.values() if len(each))
+        found = (shaped if has_shapes else by_nearest_center)(agreed, stable_shares, rng)
         with begun(found.grown) as grown:
             drawn = resampled(found.clusters.micro, agreed.clients, agreed.choice, rng, slack=self.slack)
             confidence = confidence_of(
@@ -457,7 +350,7 @@ class Consensus(Aggregator):
             n_kept = None if search.spectrum is None or described.keys() != set(clients) else search.spectrum.n_kept
             if n_kept is not None:
                 agreed = yield from self._counted(search, n_kept, described, rng)
-                found = yield from self._refined(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
+                found = by_nearest_center(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
                 return self._outcome(found, agreed, {}, None)
         passes = search.passes(self.micro_rows, rng)
         centers, noises = next(passes), []
@@ -484,7 +377,7 @@ class Consensus(Aggregator):
             except StopIteration as finished:
                 cells = finished.value
         agreed = self._agreed_private({**reports, COMMON: commoncells.as_micro_clusters(cells)}, search, noises, rng)
-        found = yield from self._refined(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
+        found = by_nearest_center(agreed, [None] * agreed.choice.chosen.n_clusters, rng)
         return self._outcome(found, agreed, reports, None)
 
     def _counted(
@@ -567,13 +460,12 @@ class Consensus(Aggregator):
             confidence=confidence,
             excluded={client: ~supported for client, supported in agreed.supported.items() if not supported.all()},
             diagnostics=Diagnostics(
-                rounds=len(found.shifts),
-                stopped=found.stopped,
+                rounds=1,
+                stopped="one round",
                 label_rule="nearest" if found.gaussians is None else "gaussian",
                 choice=k_choice(agreed.choice),
                 stabilities=found.stabilities,
                 micro_clusters={client: len(each) for client, each in reports.items()},
-                shifts=found.shifts,
                 notes=tuple(notes(agreed, found.n_dropped, self)),
             ),
         )
@@ -597,44 +489,23 @@ class Consensus(Aggregator):
     def _choose(self, micro: MicroClusters, rows: IntArray, rng: np.random.Generator) -> Choice:
         return choose(micro, rows, rng, max_clusters=self.max_clusters, slack=self.slack)
 
-    def _refined(
-        self, agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator
-    ) -> Generator[Refine, Replies, Found]:
-        """The clusters by nearest center after the rounds; a center without rows is dropped."""
-        centers, within = agreed.centers(), agreed.within()
-        rows = agreed.rows()  # the rows by center that each client last reported
-        shifts: list[float] = []
-        stopped: StopReason = "round limit"
-        while len(shifts) < self.n_rounds and (not shifts or shifts[-1] > self.tol * within):
-            replies = yield Refine(centers=centers, min_report=self.micro_rows)
-            replies = {client: up for client, up in replies.items() if is_trusted(agreed.supported.get(client))}
-            if not replies:
-                stopped = "no replies"
-                break
-            rows |= {client: up.counts for client, up in replies.items()}
-            before, centers = centers, moved(centers, replies, reach=SUPPORT_REACH * within, min_support=self.support)
-            gaps = centers - before
-            shifts.append(float(np.sqrt(np.vecdot(gaps, gaps).max())))
-        if shifts and shifts[-1] <= self.tol * within:
-            stopped = "converged"
-        kept = with_rows(rows)
-        centers = centers[kept]
-        labels = nearest(agreed.micro.means, centers)
-        clusters = Clusters.of(agreed.micro, labels, agreed.choice.scales, closest_only(centers, agreed.micro.means))
-        return Found(
-            centers=centers,
-            labels=labels,
-            clusters=clusters,
-            grown=cache(partial(tree_of, clusters, rng, centers=centers, full=agreed.micro.means)),
-            stabilities=tuple(stable for stable, is_kept in zip(stable_shares, kept, strict=True) if is_kept),
-            shifts=tuple(shifts),
-            stopped=stopped if self.n_rounds else "one round",
-            n_dropped=int((~kept).sum()),
-        )
+
+def by_nearest_center(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
+    """The clusters as they were chosen, by nearest center: of some micro-clusters the shape is not known."""
+    centers = agreed.centers()
+    labels = nearest(agreed.micro.means, centers)
+    clusters = Clusters.of(agreed.micro, labels, agreed.choice.scales, closest_only(centers, agreed.micro.means))
+    return Found(
+        centers=centers,
+        labels=labels,
+        clusters=clusters,
+        grown=cache(partial(tree_of, clusters, rng, centers=centers, full=agreed.micro.means)),
+        stabilities=tuple(stable_shares),
+    )
 
 
 def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random.Generator) -> Found:
-    """Gaussian clusters, fitted to the micro-clusters without a further round."""
+    """Gaussian clusters, fitted to the micro-clusters."""
     parts = parts_of(list(agreed.reports.values()), agreed.choice.scales)
     look, chosen = agreed.choice.look, agreed.choice.chosen
     is_apart = look.shapes.distances(members(look.labels_of(chosen))) >= CLEAR
@@ -652,8 +523,6 @@ def shaped(agreed: Agreed, stable_shares: Sequence[float | None], rng: np.random
         clusters=clusters,
         grown=cache(grow),
         stabilities=tuple(stable_shares[cluster] for cluster in came_from),
-        shifts=(),
-        stopped="one round",
         n_dropped=chosen.n_clusters - len(gaussians.centers),
     )
 
@@ -720,22 +589,6 @@ def as_chosen(agreed: Agreed, labels: IntArray, came_from: Sequence[int]) -> Int
     numbers[list(came_from)] = np.arange(len(came_from))
     chosen = numbers[agreed.choice.labels]
     return np.where(chosen >= 0, chosen, labels)
-
-
-def is_trusted(supported: BoolArray | None) -> bool:
-    """Whether at least half of the micro-clusters of a client were kept, if it sent any."""
-    return supported is None or not len(supported) or bool(supported.mean() >= 0.5)
-
-
-def with_rows(rows: Mapping[str, IntArray]) -> BoolArray:
-    """Mask of centers that at least one site still assigns rows to.
-
-    A micro-cluster that straddles two clusters can leave an empty center between them.
-
-    All, if nobody did.
-    """
-    kept: BoolArray = np.sum(list(rows.values()), axis=0) > 0
-    return kept if kept.any() else ~kept
 
 
 def k_choice(choice: Choice) -> KChoice:

@@ -40,7 +40,6 @@ from koncord.privacy.budget import (
     LAST_CELLS,
     MOMENTS,
     PRODUCTS,
-    ROUND,
     STEPS,
     Plan,
     rho_of,
@@ -54,7 +53,7 @@ from koncord.types import FloatArray, IntArray
 
 # Passes in which the cells are found, and what each release costs: K is read from the last pass.
 N_PASSES = 5
-SHARES = {MOMENTS: 1.0, PRODUCTS: 1.5, CELLS: 2.0, LAST_CELLS: 10.0, ROUND: 2.0, HOLDINGS: 0.5}
+SHARES = {MOMENTS: 1.0, PRODUCTS: 1.5, CELLS: 2.0, LAST_CELLS: 10.0, HOLDINGS: 0.5}
 # Columns up to which products are asked for. Rows are clipped to this share of the ball for them: a product is as long
 # as a row squared.
 MOST_COLUMNS, SHARE_OF_BALL = 100, 0.6

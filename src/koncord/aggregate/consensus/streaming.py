@@ -1,4 +1,4 @@
-"""Client steps of Consensus over a table that is read batch by batch.
+"""The report of Consensus over a table that is read batch by batch.
 
 A sample of the rows is cut into micro-clusters; all rows are sorted into them by the same cuts. So counts, means and
 scatters are those of all rows, the floor is held on all rows, and the sample decides only where micro-clusters meet.
@@ -10,7 +10,7 @@ import numpy as np
 
 from koncord.aggregate.base import StreamedLocal
 from koncord.aggregate.consensus.microclusters import MicroClusters, axes_of_products, nothing
-from koncord.kernels.assign import means_by_label, nearest, sums_by_label
+from koncord.kernels.assign import means_by_label, sums_by_label
 from koncord.types import FloatArray, IntArray
 
 
@@ -46,15 +46,3 @@ def summed_micro_clusters(batches: Iterable[tuple[FloatArray, IntArray]], near: 
         spread=about.sum(axis=0),
         axes=axes_of_products(products - (counts[kept, None] * shifts).T @ shifts),
     )
-
-
-def streamed_sums(local: StreamedLocal, centers: FloatArray, least: int) -> tuple[IntArray, FloatArray]:
-    """Counts (k,) and sums (k, d) of all rows by the nearest center, where they are at least `least`: one pass."""
-    k = len(centers)
-    groups = local.grouped(lambda rows: nearest(rows, centers), k)
-    counts, sums = np.zeros(k, dtype=np.int64), np.zeros((k, local.sample.shape[1]))
-    for X, own in groups.batches():
-        counts += np.bincount(own, minlength=k)
-        sums += sums_by_label(X, own, k)
-    counts = np.where(counts >= least, counts, 0)
-    return counts, np.where(counts[:, None] > 0, sums, 0.0)
