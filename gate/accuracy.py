@@ -1,7 +1,7 @@
 """Accuracy by group: the adjusted Rand index of all rows and |log(K / classes)|, of koncord and of what it is beside.
 
 The paper's method runs as the paper has it: ASM at each site, FedGEM on rows, no floor, columns standardized over all
-rows (an embedding as it is). Pooled methods see all rows in one place: k-means is told K; the mixture, fitted to at
+rows (an embedding as it is). Pooled methods see all rows in one place: k-means is given K; the mixture, fitted to at
 most 4,000 rows, chooses it by BIC; HDBSCAN finds clusters of 20 rows or more, and rows of none go to that of the
 nearest row which has one.
 """
@@ -81,7 +81,7 @@ def sample_of(X: Any) -> Any:
 METHODS: dict[str, Callable[..., Found]] = {DEFAULT: default, PAPERS: papers}
 POOLED: dict[str, Callable[..., Found]] = {
     "pooled GMM + BIC": pooled_mixture,
-    "pooled k-means, K told": pooled_kmeans,
+    "pooled k-means, K given": pooled_kmeans,
     "pooled HDBSCAN": pooled_hdbscan,
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from gate.lines import FIRST, LAST, read_figures
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-METHODS = ("koncord", "paper", "pooled GMM + BIC", "pooled k-means, K told", "pooled HDBSCAN")
+METHODS = ("koncord", "paper", "pooled GMM + BIC", "pooled k-means, K given", "pooled HDBSCAN")
 GROUPS = {
     "fresh": "22 real tables that nothing was tuned on, dealt to 3 to 10 sites",
     "fresh by own sites": "four of these by the sites where their rows were recorded",
@@ -69,7 +69,7 @@ def results(figures: Mapping[str, float], before: Mapping[str, float]) -> str:
         names = [f"accuracy: {group}: {method}, {what}" for method in METHODS]
         return [group, GROUPS[group], *(shown(figures.get(name)) for name in names)]
 
-    heads = ["tables", "", "koncord", "paper", "GMM, BIC", "k-means, K told", "HDBSCAN"]
+    heads = ["tables", "", "koncord", "paper", "GMM, BIC", "k-means, K given", "HDBSCAN"]
     known = [group for group in GROUPS if f"accuracy: {group}: koncord, ARI" in figures]
     off = [[row[0], *row[2:5], row[6]] for row in (group_row(group, "|log K|") for group in known)]
     steady = [

@@ -1,7 +1,7 @@
 """Speed as ratios of CPU seconds, both sides in one run, each in a process of its own on one thread of linear algebra.
 
 `koncord fit` of three Parquet files is compared with reading them into arrays by pyarrow and with scikit-learn's
-MiniBatchKMeans told K; one configuration of ASM with the same algorithm on scikit-learn's GaussianMixture.
+MiniBatchKMeans given K; one configuration of ASM with the same algorithm on scikit-learn's GaussianMixture.
 """
 
 import json

@@ -161,7 +161,9 @@ def test_integers_that_floats_cannot_hold_are_noted_in_any_kind_of_file(tmp_path
 
 def test_a_site_that_joins_is_reported_of_them(odd, run):
     content = {"format": "koncord-invite", "version": 1, "site": "oslo", "address": "a.example:1"}
-    Path("oslo.invite").write_text(json.dumps({**content, "authority": "", "key": ""}), encoding="utf-8")
+    Path("oslo.invite").write_text(
+        json.dumps({**content, "authority": "", "key": "", "fingerprint": ""}), encoding="utf-8"
+    )
     call = ("join", "--invite", "oslo.invite", "--data", "oslo.csv", "--dry-run", "--estimator", "xmeans")
     code, _, err = run(*call)
     assert code == 0

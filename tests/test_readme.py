@@ -80,8 +80,8 @@ def test_what_is_said_of_accuracy_is_what_the_gate_stored():
     said = " ".join(README.split())
     assert f"of the default is {ari('fresh', 'koncord')}; of the paper's method" in said
     assert f"as the paper runs it, {ari('fresh', 'paper')}." in said
-    assert f"mixture by BIC has {ari('fresh', 'pooled GMM + BIC')}, k-means that is told K" in said
-    assert f"told K {ari('fresh', 'pooled k-means, K told')}." in said
+    assert f"mixture by BIC has {ari('fresh', 'pooled GMM + BIC')}, k-means that is given K" in said
+    assert f"given K {ari('fresh', 'pooled k-means, K given')}." in said
     own = [ari("fresh by own sites", method) for method in ("koncord", "paper")]
     assert f"the default has {own[0]}, the paper's method {own[1]}:" in said
 
