@@ -31,3 +31,15 @@ def has_shapes(request, monkeypatch):
     if not request.param:
         monkeypatch.setattr(consensus, "shaped", consensus.by_nearest_center)
     return request.param
+
+
+@pytest.fixture
+def recovered(record_property):
+    """Note how many rows and single values an attack recovered, which `make gate` adds up: there may be none."""
+
+    def note(*, rows=0, values=0):
+        record_property("recovered rows", int(rows))
+        record_property("recovered values", int(values))
+        assert rows == values == 0
+
+    return note
