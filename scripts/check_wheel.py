@@ -31,7 +31,6 @@ NEEDS = {
     "run --out run": "flower",
     "fit koncord-demo/sites/Biscoe.csv koncord-demo/sites/Dream.csv --out noisy"
     " --epsilon 2 --delta 1e-6 --bound 9": "privacy",
-    "estimate koncord-demo/sites/Biscoe.csv --plot Biscoe.png": "report",
 }
 # Commands of koncord-reproduction.
 ELSEWHERE = ("reproduce --list", "embed images.npz --latent 2 --out embedded.npz")

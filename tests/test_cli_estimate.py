@@ -18,7 +18,6 @@ import pytest
 from pyarrow import parquet
 
 import koncord
-from koncord._installation import install_command
 from koncord._progress import reporting
 from koncord.cli import all_commands
 from koncord.cli.progress import ProgressBar
@@ -285,52 +284,6 @@ def test_tables_without_much_to_test_get_an_answer(result, tmp_path, X):
         "micro_cluster_rows",
         "untested_components",
     }
-
-
-# --- the picture ---
-
-
-def test_the_plot_is_a_png_and_nothing_else_is_left(visits, run):
-    before = set(Path().iterdir())
-    code, _, err = run("estimate", "visits.csv", "--plot", "visits.png")
-    assert (code, err) == (0, "")
-    assert Path("visits.png").read_bytes().startswith(PNG)
-    assert set(Path().iterdir()) - before == {Path("visits.png")}
-    assert run("estimate", "visits.csv", "--estimator", "gmeans", "--plot", "visits.png")[0] == 0
-
-
-def test_a_picture_that_cannot_be_written_leaves_the_old_one(visits, run, monkeypatch):
-    Path("visits.png").write_bytes(b"old")
-
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    code, out, err = run("estimate", "visits.csv", "--plot", "visits.png")
-    assert (code, out, err) == (1, "", "koncord: No space left on device; the disk may be full.\n")
-    assert Path("visits.png").read_bytes() == b"old"
-    assert not list(Path().glob(".visits*"))
-
-
-def test_a_picture_that_could_not_be_written_is_refused_before_the_work(visits, run, monkeypatch):
-    monkeypatch.setattr("koncord.estimate.asm.ASM.fit", refuse_to_work)
-    Path("folder.png").mkdir()
-    for plot in ("gone/visits.png", "folder.png", "visits.pdf"):
-        code, _, err = run("estimate", "visits.csv", "--plot", plot)
-        assert code == 2
-        assert "--plot" in err
-
-
-def test_a_missing_extra_is_named_before_the_work(visits, run, monkeypatch):
-    monkeypatch.setattr("koncord.estimate.asm.ASM.fit", refuse_to_work)
-    monkeypatch.delitem(sys.modules, "koncord.report.figures", raising=False)
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, out, err = run("estimate", "visits.csv", "--plot", "visits.png")
-    assert (code, out) == (1, "")
-    advice = install_command("koncord", "report")
-    assert err == f"koncord: --plot needs an optional part of koncord, 'report': {advice}\n"
 
 
 # --- what goes wrong ---

@@ -6,7 +6,6 @@ from koncord.errors import MissingExtra
 
 # As in pyproject.toml, where a requirement has the name of its module.
 MODULES = {
-    "report": ("matplotlib",),
     "flower": ("flwr", "cryptography", "httpx"),
     "privacy": ("opendp",),
     "excel": ("openpyxl",),

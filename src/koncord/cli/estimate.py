@@ -2,13 +2,10 @@
 
 import argparse
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from koncord._extras import require
-from koncord._files import write_atomic
 from koncord._jobs import jobs, n_cores
 from koncord._progress import part, report, reporting
 from koncord.cli.options import (
@@ -24,7 +21,7 @@ from koncord.cli.options import (
     streamed_table,
     table_of,
 )
-from koncord.cli.output import as_json, check_output_file
+from koncord.cli.output import as_json
 from koncord.cli.parsing import add_command
 from koncord.cli.progress import ProgressBar
 
@@ -49,7 +46,7 @@ their counts, means and spreads are those of all rows, in three passes.
 """
 EPILOG = """\
 examples:
-  koncord estimate visits.csv --plot visits.png
+  koncord estimate visits.csv
   koncord estimate visits.parquet --columns age,stay --estimator gmeans --json
   koncord estimate visits.csv --no-null-test --set min_mass=20
   koncord estimate visits.csv --stream --sample-rows 200000
@@ -84,16 +81,11 @@ def add_parser(subparsers: Any) -> None:
         help="print one JSON object and nothing else; its means are those of the standardized table, "
         "its means_original those of the file",
     )
-    group.add_argument("--plot", metavar="OUT.png", type=Path, help="draw the components and the choice of K")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     parameters_set(args)  # refuses what is wrong before anything is read
-    figures = None
-    if args.plot is not None:
-        check_output_file("--plot", args.plot, ".png")
-        figures = figures_module()
     with ProgressBar() as bar, reporting(bar), jobs(n_cores() if args.jobs == -1 else args.jobs):
         report(0.0, f"reading {Path(args.file).name}")
         table, mean, scale, notes, sampled = read_for_estimate(args)
@@ -108,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
             null_test = against_one_gaussian(table.X, args.seed)
         seconds = perf_counter() - started
         report(1.0, "describing the components")
-        from koncord.report.estimate import describe_estimate, estimate_headline, estimate_record, estimate_text
+        from koncord.report.estimate import describe_estimate, estimate_record, estimate_text
 
         estimate = describe_estimate(
             fitted,
@@ -124,12 +116,6 @@ def run(args: argparse.Namespace) -> None:
             null_test=null_test,
             all_rows=None if sampled is None else partial(moments_of_all, sampled, mean, scale),
         )
-        if figures is not None:
-            report(1.0, f"drawing {args.plot.name}")
-            figure = figures.estimate_figure(
-                table.X, estimate.labels, estimate.means, estimate.candidates, title=estimate_headline(estimate)
-            )
-            write_atomic(args.plot, figures.as_png(figure))
     print(as_json(estimate_record(estimate)) if args.json else estimate_text(estimate))
 
 
@@ -171,9 +157,3 @@ def moments_of_all(
 
     scaled = ((X - mean) / scale for X in table.batches("all rows"))
     return moments_by_label(((Z, nearest(Z, means)) for Z in scaled), means)
-
-
-def figures_module() -> Any:
-    """The figures, or one sentence on how to install what they need."""
-    require("report", "--plot")
-    return import_module("koncord.report.figures")
