@@ -30,17 +30,6 @@ def test_the_cuts_sort_their_own_rows_into_the_groups(n: int, d: int, least: int
     assert np.array_equal(tree.assign(X), group_labels(groups, n))
 
 
-@given(n=st.integers(40, 300), n_values=st.integers(2, 6), least=st.integers(2, 20), seed=st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
-def test_no_cut_divides_equal_values(n: int, n_values: int, least: int, seed: int) -> None:
-    """Of whole numbers, zeros and ones most are equal: rows on both sides of a cut would be on one of its tree."""
-    rng = np.random.default_rng(seed)
-    X = np.c_[rng.integers(0, n_values, n), rng.random(n) < 0.1, rng.standard_cauchy(n) * (rng.random(n) < 0.5)]
-    groups, tree = groups_of(X, least), cut_tree(X, least)
-    assert min(map(len, groups)) >= least
-    assert np.array_equal(tree.assign(X), group_labels(groups, n))
-
-
 def test_rows_that_were_not_among_them_go_to_the_side_they_lie_on() -> None:
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 0.1, (50, 2)) for m in (0, 5, 10)])

@@ -149,12 +149,11 @@ def best_cut(X: FloatArray, group: IntArray, min_rows: int, is_safe: Safe | None
     along = own @ axis
     order = stable_order(along)
     sizes = np.arange(min_rows, n - min_rows + 1)
-    ordered, rising = group[order], along[order]
-    is_between = rising[sizes - 1] < rising[sizes]  # no place along the axis divides equal values
-    gains = gains_of(rising, sizes) * is_between
+    gains = gains_of(along[order], sizes)
+    ordered = group[order]
     best = None
     if has_peaks:
-        best = best_place(evidence_of_peaks(rising, sizes) * is_between, ordered, sizes, is_safe)
+        best = best_place(evidence_of_peaks(along[order], sizes), ordered, sizes, is_safe)
     if best is None:
         best = best_place(gains, ordered, sizes, is_safe)
     if best is None:
