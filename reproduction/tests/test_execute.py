@@ -73,7 +73,7 @@ def test_a_run_that_takes_too_long_is_a_row_and_the_next_one_is_made(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_a_run_whose_process_is_killed_is_a_row_and_the_next_one_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(execute, "BEAT", 0.1)  # a quiet machine is done within two seconds
+    monkeypatch.setattr("koncord_reproduction.execute.BEAT", 0.1)  # a quiet machine is done within two seconds
     beats, killed = [], []
 
     def kill_in_the_second_run(progress):
