@@ -8,7 +8,7 @@ import pytest
 import koncord
 from koncord.data.files import Table
 from koncord.estimate.search import GridResult, split_rows
-from koncord.report.estimate import describe_estimate, estimate_headline, estimate_record, estimate_text
+from koncord.report.estimate import describe_estimate, estimate_record, estimate_text
 
 CANDIDATES = tuple(
     GridResult(params={"a": a}, n_components=k, score=score) for a, k, score in ((1, 2, 0.5), (2, 3, 0.9))
@@ -71,7 +71,3 @@ def test_a_fit_that_did_not_converge_is_noted(halves):
         estimate = estimate_of(X, fitted)
         assert estimate_record(estimate)["converged"] is converged
         assert ("had not converged" in estimate_text(estimate)) == is_noted
-
-
-def test_the_headline_names_the_file_and_the_count(halves):
-    assert estimate_headline(estimate_of(*halves)) == "t.csv: 2 components by asm"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import isinf, isnan
-from pathlib import PurePath
 from typing import Any
 
 import koncord
@@ -203,10 +202,6 @@ def estimate_text(estimate: Estimate) -> str:
         parts.append(f"The best configuration of each K{whose}, fitted without the held-out rows:")
         parts.append(counts_text(count_rows(estimate.candidates)))
     return "\n\n".join(parts)
-
-
-def estimate_headline(estimate: Estimate) -> str:
-    return f"{PurePath(estimate.file).name}: {counted(len(estimate.components), 'component')} by {estimate.estimator}"
 
 
 def about_table(estimate: Estimate) -> str:

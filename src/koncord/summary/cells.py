@@ -45,25 +45,22 @@ def no_cells(n_features: int) -> Cells:
 
 
 def cells_of(batches: Iterable[FloatArray], tree: CutTree, floor: int) -> Cells:
-    """The cells of all rows (n, n_features) of the batches, before rounding; none is below the floor.
+    """The cells of all rows (n, n_features) of the batches, before rounding.
 
-    What is in a batch and what in another makes no difference but by the order of sums.
+    What is in a batch and what in another makes no difference but by the order of sums. The tree says how many rows a
+    cell has: one whose cuts divide equal values may leave fewer than the floor.
     """
-    n_ends = n_winsorized(floor)
-    sums = [np.zeros(0)] * 3
-    lows: list[FloatArray] = []
-    highs: list[FloatArray] = []
+    n_ends, k = n_winsorized(floor), tree.n_groups
+    counts, sums, squares = np.zeros(k), np.zeros((k, 1)), np.zeros((k, 1))
+    lows, highs = np.full((n_ends + 1, k, 1), np.inf), np.full((n_ends + 1, k, 1), -np.inf)
     for X in batches:
         labels = tree.assign(X)
-        own = [np.bincount(labels, minlength=tree.n_groups).astype(float)]
-        own += [sums_by_label(part, labels, tree.n_groups) for part in (X, X**2)]
-        low, high = ends_of(X, labels, tree.n_groups, n_ends + 1)
-        sums = own if not lows else [one + other for one, other in zip(sums, own, strict=True)]
-        lows, highs = [*lows[:1], low], [*highs[:1], high]
-        lows = [np.sort(np.concatenate(lows), axis=0)[: n_ends + 1]]
-        highs = [np.sort(np.concatenate(highs), axis=0)[-n_ends - 1 :]]
-    counts = sums[0]
-    return winsorized(counts, sums[1], sums[2], lows[0], highs[0])
+        counts = counts + np.bincount(labels, minlength=k)
+        sums, squares = sums + sums_by_label(X, labels, k), squares + sums_by_label(X**2, labels, k)
+        low, high = ends_of(X, labels, k, n_ends + 1)
+        lows = np.sort(np.concatenate([lows + np.zeros_like(low), low]), axis=0)[: n_ends + 1]
+        highs = np.sort(np.concatenate([highs + np.zeros_like(high), high]), axis=0)[-n_ends - 1 :]
+    return winsorized(counts, sums, squares, lows, highs)
 
 
 def ends_of(X: FloatArray, labels: IntArray, n_cells: int, n_ends: int) -> tuple[FloatArray, FloatArray]:
